@@ -1,0 +1,1 @@
+"""Admission control and overload protection for LLM inference."""

@@ -1,0 +1,1 @@
+"""One module per outside product, named after it."""

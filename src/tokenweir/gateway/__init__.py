@@ -1,0 +1,1 @@
+"""The HTTP edge: forwards OpenAI-compatible requests and asks the core before it does."""

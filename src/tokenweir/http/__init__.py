@@ -1,0 +1,1 @@
+"""What gateway and middleware share: body parsing, accounting of streams, refusals."""

@@ -1,0 +1,1 @@
+"""Protocols that the edges provide to the driver: clock, telemetry, stores, sinks."""

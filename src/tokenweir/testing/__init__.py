@@ -1,0 +1,1 @@
+"""Shipped fakes and the emulated engine's server."""
