@@ -1,14 +1,22 @@
-"""The command line: composes the other packages into commands."""
+"""The command line: ``tokenweir COMMAND``. One file per command."""
 
-import argparse
-from importlib.metadata import version
+from __future__ import annotations
+
+import sys
+
+from tokenweir.core.errors import TokenweirError
 
 __all__ = ["main"]
 
 
 def main() -> None:
-    """Answer ``--version`` and ``--help``."""
-    parser = argparse.ArgumentParser(prog="tokenweir", description=__doc__)
-    parser.add_argument("--version", action="version", version=version("tokenweir"))
-    parser.parse_args()
-    parser.print_help()
+    """Run a command; a mistake of the user's ends in one line and exit code 2."""
+    from tokenweir.cli.app import build_app
+
+    try:
+        build_app()()
+    except TokenweirError as error:
+        sys.stderr.write(f"tokenweir: {error}\n")
+        sys.exit(2)
+    except BrokenPipeError:
+        sys.exit(1)

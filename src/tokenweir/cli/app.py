@@ -1,0 +1,31 @@
+"""Which commands are there? Each module of ``_COMMANDS`` adds its own in ``register``."""
+
+from __future__ import annotations
+
+import importlib
+
+import typer
+
+__all__ = ["build_app"]
+
+# In the order in which --help lists them.
+_COMMANDS = ("serve", "demo", "engine", "load", "simulate", "replay")
+
+
+def build_app() -> typer.Typer:
+    """Return the application with every command registered."""
+    app = typer.Typer(
+        name="tokenweir",
+        help="Admission control and overload protection for LLM inference, in tokens.",
+        no_args_is_help=True,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+    )
+
+    @app.callback()
+    def root() -> None:
+        """Decide from tokens, not from requests."""
+
+    for name in _COMMANDS:
+        importlib.import_module(f"tokenweir.cli.{name}").register(app)
+    return app

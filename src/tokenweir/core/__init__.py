@@ -1,0 +1,1 @@
+"""Sans-I/O admission policy: decisions and effects are values, time and chance are arguments."""

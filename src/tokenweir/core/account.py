@@ -1,0 +1,94 @@
+"""What is in use on one replica right now?
+
+An account adds up the open reservations of one replica; capacity tests read it and only the ledger
+writes it. ``occupied_tokens`` is our best knowledge of the engine's KV: what reservations hold so
+far, what is draining after an early end, and the unattributed term of calibration.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+from tokenweir.core.calibration import Calibration, CalibrationConfig
+from tokenweir.core.units import NS_PER_MS, NS_PER_S, Nanos, ReplicaId
+
+__all__ = ["Account"]
+
+# Held tokens are remembered this finely and this far back, to be compared with a scrape that is
+# some tenths of a second old.
+_HISTORY_GRAIN_NS = 20 * NS_PER_MS
+_HISTORY_SPAN_NS = 5 * NS_PER_S
+
+
+class Account:
+    """Sums over one replica's open reservations, in tokens, and what its engine says."""
+
+    __slots__ = (
+        "_history",
+        "calibration",
+        "draining_tokens",
+        "headroom_penalty_fraction",
+        "held_prompt_tokens",
+        "held_tokens",
+        "in_flight",
+        "is_healthy",
+        "kv_tokens",
+        "replica",
+        "reserved_tokens",
+        "unattributed_tokens",
+    )
+
+    def __init__(
+        self, replica: ReplicaId, *, kv_tokens: int | None, calibration: CalibrationConfig
+    ) -> None:
+        """Start empty and healthy.
+
+        Args:
+            replica: Whose account this is.
+            kv_tokens: Size of its KV pool, None until it is known.
+            calibration: How its telemetry is weighed.
+        """
+        self.replica = replica
+        self.kv_tokens = kv_tokens
+        self.is_healthy = True
+        self.in_flight = 0
+        self.reserved_tokens = 0
+        self.held_tokens = 0
+        self.held_prompt_tokens = 0
+        self.draining_tokens = 0
+        self.unattributed_tokens = 0
+        self.headroom_penalty_fraction = 0.0
+        self.calibration = Calibration(calibration)
+        self._history: deque[tuple[Nanos, int]] = deque()
+
+    @property
+    def occupied_tokens(self) -> int:
+        """KV tokens in use as far as we know, never below 0."""
+        occupied = self.held_tokens + self.draining_tokens + self.unattributed_tokens
+        return occupied if occupied > 0 else 0
+
+    def usable_tokens(self, headroom_fraction: float) -> int:
+        """Return how much of the pool may be promised, 0 while its size is unknown."""
+        if self.kv_tokens is None:
+            return 0
+        return int(self.kv_tokens * (headroom_fraction - self.headroom_penalty_fraction))
+
+    def remember(self, *, now_ns: Nanos) -> None:
+        """Note what is held now, for a scrape that will arrive later."""
+        history = self._history
+        if history and now_ns - history[-1][0] < _HISTORY_GRAIN_NS:
+            return
+        history.append((now_ns, self.held_tokens + self.draining_tokens))
+        while history[0][0] < now_ns - _HISTORY_SPAN_NS:
+            history.popleft()
+
+    def held_tokens_at(self, then_ns: Nanos, *, now_ns: Nanos) -> int:
+        """Return what was held at a past time; beyond the history, its nearest end."""
+        if then_ns >= now_ns or not self._history:
+            return self.held_tokens + self.draining_tokens
+        held = self._history[0][1]
+        for sampled_ns, tokens in self._history:
+            if sampled_ns > then_ns:
+                break
+            held = tokens
+        return held

@@ -1,0 +1,116 @@
+"""Why was a request answered so? Stable codes, one table row each.
+
+Codes are part of the outside contract: they appear in the error body's ``code``, in
+``x-tokenweir-reason`` and in metrics. A row is never renamed, only added.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+__all__ = ["REASONS", "ReasonCode", "ReasonRow", "Scope", "Stage"]
+
+
+class ReasonCode(Enum):
+    """Every reason a decision can carry."""
+
+    FITS = "fits"
+    WAITING = "waiting"
+    BYPASSED = "bypassed"
+    OVERLOAD_KV = "overload_kv"
+    OVERLOAD_CONCURRENCY = "overload_concurrency"
+    OVERLOAD_GATE = "overload_gate"
+    QUEUE_FULL = "queue_full"
+    QUEUE_TIMEOUT = "queue_timeout"
+    DEADLINE_UNREACHABLE = "deadline_unreachable"
+    DEADLINE_EXCEEDED = "deadline_exceeded"
+    ENGINE_BUSY = "engine_busy"
+    TOO_LARGE = "request_too_large"
+    OUTPUT_MAX_TOO_LARGE = "output_max_too_large"
+    NO_HEALTHY_REPLICA = "no_healthy_replica"
+    UPSTREAM_UNREACHABLE = "upstream_unreachable"
+    UPSTREAM_BROKEN = "upstream_broken"
+    DRAINING = "draining"
+    BAD_REQUEST = "bad_request"
+    NOT_FOUND = "not_found"
+    METHOD_NOT_ALLOWED = "method_not_allowed"
+    BODY_TOO_LARGE = "body_too_large"
+
+
+class Scope(Enum):
+    """Whose limit a refusal speaks of."""
+
+    NONE = "none"
+    REQUEST = "request"
+    POOL = "pool"
+    ENGINE = "engine"
+    GATEWAY = "gateway"
+
+
+class Stage(Enum):
+    """Where on its way the request was answered."""
+
+    PARSE = "parse"
+    ADMISSION = "admission"
+    QUEUE = "queue"
+    UPSTREAM = "upstream"
+
+
+@dataclass(frozen=True, slots=True)
+class ReasonRow:
+    """What one reason means outside.
+
+    Attributes:
+        status: HTTP status of a refusal with this reason (200 where it is no refusal).
+        is_retryable: Whether the same request can succeed later.
+        scope: Whose limit it was.
+        stage: Where it was decided.
+        action: What the caller should do, one sentence.
+    """
+
+    status: int
+    is_retryable: bool
+    scope: Scope
+    stage: Stage
+    action: str
+
+
+_LATER = "retry after the stated time"
+_SMALLER = "send a smaller request"
+
+REASONS: dict[ReasonCode, ReasonRow] = {
+    ReasonCode.FITS: ReasonRow(200, False, Scope.NONE, Stage.ADMISSION, "nothing"),
+    ReasonCode.WAITING: ReasonRow(200, False, Scope.POOL, Stage.QUEUE, "wait"),
+    ReasonCode.BYPASSED: ReasonRow(200, False, Scope.NONE, Stage.ADMISSION, "nothing"),
+    ReasonCode.OVERLOAD_KV: ReasonRow(429, True, Scope.POOL, Stage.ADMISSION, _LATER),
+    ReasonCode.OVERLOAD_CONCURRENCY: ReasonRow(429, True, Scope.POOL, Stage.ADMISSION, _LATER),
+    ReasonCode.OVERLOAD_GATE: ReasonRow(429, True, Scope.POOL, Stage.ADMISSION, _LATER),
+    ReasonCode.QUEUE_FULL: ReasonRow(429, True, Scope.POOL, Stage.ADMISSION, _LATER),
+    ReasonCode.QUEUE_TIMEOUT: ReasonRow(429, True, Scope.POOL, Stage.QUEUE, _LATER),
+    ReasonCode.DEADLINE_UNREACHABLE: ReasonRow(
+        429, True, Scope.POOL, Stage.ADMISSION, "retry after the stated time or allow more time"
+    ),
+    ReasonCode.DEADLINE_EXCEEDED: ReasonRow(
+        429, True, Scope.POOL, Stage.QUEUE, "retry after the stated time or allow more time"
+    ),
+    ReasonCode.ENGINE_BUSY: ReasonRow(429, True, Scope.ENGINE, Stage.UPSTREAM, _LATER),
+    ReasonCode.TOO_LARGE: ReasonRow(400, False, Scope.POOL, Stage.ADMISSION, _SMALLER),
+    ReasonCode.OUTPUT_MAX_TOO_LARGE: ReasonRow(
+        400, False, Scope.POOL, Stage.ADMISSION, "ask for fewer output tokens"
+    ),
+    ReasonCode.NO_HEALTHY_REPLICA: ReasonRow(503, True, Scope.POOL, Stage.ADMISSION, _LATER),
+    ReasonCode.UPSTREAM_UNREACHABLE: ReasonRow(503, True, Scope.ENGINE, Stage.UPSTREAM, _LATER),
+    ReasonCode.UPSTREAM_BROKEN: ReasonRow(
+        502, True, Scope.ENGINE, Stage.UPSTREAM, "retry; tell the operator if it stays"
+    ),
+    ReasonCode.DRAINING: ReasonRow(503, True, Scope.GATEWAY, Stage.ADMISSION, _LATER),
+    ReasonCode.BAD_REQUEST: ReasonRow(
+        400, False, Scope.REQUEST, Stage.PARSE, "correct the request"
+    ),
+    ReasonCode.NOT_FOUND: ReasonRow(404, False, Scope.REQUEST, Stage.PARSE, "correct the path"),
+    ReasonCode.METHOD_NOT_ALLOWED: ReasonRow(
+        405, False, Scope.REQUEST, Stage.PARSE, "use the method named in Allow"
+    ),
+    ReasonCode.BODY_TOO_LARGE: ReasonRow(413, False, Scope.GATEWAY, Stage.PARSE, _SMALLER),
+}

@@ -1,0 +1,72 @@
+"""What does the policy know about a request?
+
+Values only: token counts, identity, class and deadline. Never the prompt's text.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum, IntEnum
+
+from tokenweir.core.units import Nanos
+
+__all__ = ["Outcome", "Priority", "Request", "Usage"]
+
+
+class Priority(IntEnum):
+    """The four classes, most urgent first."""
+
+    P0 = 0
+    P1 = 1
+    P2 = 2
+    P3 = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One attempt to have one unit of work done.
+
+    Attributes:
+        request_id: Unique among live requests; reservation and ticket carry the same text.
+        prompt_tokens: Tokens of the prompt, counted or estimated, at least 0.
+        output_tokens_max: Declared output maximum after clamping to the route's, at least 1.
+        tenant: Who pays; authenticated, never taken from a bare client header.
+        priority: Class after clamping.
+        deadline_ns: Latest useful instant for the first output, or None.
+        attempt: 0 for a first try, 1 for the first retry.
+    """
+
+    request_id: str
+    prompt_tokens: int
+    output_tokens_max: int
+    tenant: str = "default"
+    priority: Priority = Priority.P1
+    deadline_ns: Nanos | None = None
+    attempt: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What a finished request really used, as the engine counted it."""
+
+    prompt_tokens: int
+    output_tokens: int
+
+    @property
+    def tokens(self) -> int:
+        """Prompt and output tokens together."""
+        return self.prompt_tokens + self.output_tokens
+
+
+class Outcome(Enum):
+    """How a dispatched request ended; only the first two saw the model's own end or its limit."""
+
+    FINISHED = "finished"
+    LENGTH = "length"
+    CANCELLED = "cancelled"
+    ERROR = "error"
+
+    @property
+    def is_early(self) -> bool:
+        """Whether the engine may still hold the request's KV for a moment after this end."""
+        return self in (Outcome.CANCELLED, Outcome.ERROR)

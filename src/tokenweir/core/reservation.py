@@ -1,0 +1,114 @@
+"""Which states does a reservation pass, and what moves it?
+
+The life cycle is the table ``TRANSITIONS``; what is not in it is a ``ContractError`` and changes
+nothing.
+
+    RESERVED --first_token--> STREAMING --settle--> SETTLED
+    RESERVED, STREAMING --settle_early--> DRAINING --drained--> SETTLED
+    RESERVED --release--> RELEASED
+    RESERVED, STREAMING --lease_lost--> EXPIRED --settle(_early)--> SETTLED_LATE
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+
+from tokenweir.core.cost import Estimate
+from tokenweir.core.errors import ContractError
+from tokenweir.core.units import Nanos, ReplicaId, ReservationId
+
+__all__ = ["HOLDING", "TRANSITIONS", "Event", "Reservation", "State"]
+
+
+class State(Enum):
+    """Where a reservation is in its life."""
+
+    RESERVED = "reserved"
+    STREAMING = "streaming"
+    DRAINING = "draining"
+    SETTLED = "settled"
+    RELEASED = "released"
+    EXPIRED = "expired"
+    SETTLED_LATE = "settled_late"
+
+
+class Event(Enum):
+    """What can happen to a reservation."""
+
+    FIRST_TOKEN = "first_token"
+    SETTLE = "settle"
+    SETTLE_EARLY = "settle_early"
+    DRAINED = "drained"
+    RELEASE = "release"
+    LEASE_LOST = "lease_lost"
+
+
+TRANSITIONS: dict[tuple[State, Event], State] = {
+    (State.RESERVED, Event.FIRST_TOKEN): State.STREAMING,
+    (State.RESERVED, Event.SETTLE): State.SETTLED,
+    (State.RESERVED, Event.SETTLE_EARLY): State.DRAINING,
+    (State.RESERVED, Event.RELEASE): State.RELEASED,
+    (State.RESERVED, Event.LEASE_LOST): State.EXPIRED,
+    (State.STREAMING, Event.SETTLE): State.SETTLED,
+    (State.STREAMING, Event.SETTLE_EARLY): State.DRAINING,
+    (State.STREAMING, Event.LEASE_LOST): State.EXPIRED,
+    (State.DRAINING, Event.DRAINED): State.SETTLED,
+    (State.EXPIRED, Event.SETTLE): State.SETTLED_LATE,
+    (State.EXPIRED, Event.SETTLE_EARLY): State.SETTLED_LATE,
+}
+
+# In these states the reservation counts against its replica's permits and tokens.
+HOLDING = frozenset({State.RESERVED, State.STREAMING})
+
+
+class Reservation:
+    """A hold on one replica's capacity for one request; owned by the ledger, mutable there only."""
+
+    __slots__ = (
+        "estimate",
+        "held_tokens",
+        "lease_expires_ns",
+        "replica",
+        "reservation_id",
+        "start_ns",
+        "state",
+    )
+
+    def __init__(
+        self,
+        reservation_id: ReservationId,
+        replica: ReplicaId,
+        *,
+        estimate: Estimate,
+        start_ns: Nanos,
+        lease_expires_ns: Nanos,
+    ) -> None:
+        """Open a hold in state ``RESERVED``."""
+        self.reservation_id = reservation_id
+        self.replica = replica
+        self.estimate = estimate
+        self.held_tokens = estimate.prompt_tokens
+        self.start_ns = start_ns
+        self.lease_expires_ns = lease_expires_ns
+        self.state = State.RESERVED
+
+    def move(self, event: Event) -> None:
+        """Follow one row of ``TRANSITIONS``.
+
+        Raises:
+            ContractError: The event is not legal in this state; the state is unchanged.
+        """
+        target = TRANSITIONS.get((self.state, event))
+        if target is None:
+            raise ContractError(
+                f"reservation {self.reservation_id} is {self.state.value}, "
+                f"so {event.value} is not possible"
+            )
+        self.state = target
+
+    def __repr__(self) -> str:
+        """Show the state in one line, never the prompt."""
+        return (
+            f"Reservation({self.reservation_id} on {self.replica}: {self.state.value}, "
+            f"reserved {self.estimate.tokens}, held {self.held_tokens})"
+        )
