@@ -1,0 +1,1 @@
+"""Pure model of a continuously batching engine; the simulator and the emulated server step it."""
