@@ -1,0 +1,176 @@
+"""Which requests did a real service see? Reads the traces this project ships, and their like.
+
+Formats, told apart by what the first line looks like, plain or gzip:
+
+* Azure CSV: ``TIMESTAMP,ContextTokens,GeneratedTokens``, wall-clock times;
+* ServeGen CSV: ``arrival_s,tenant,prompt_tokens,output_tokens``;
+* Mooncake JSON lines: ``timestamp`` in ms, ``input_length``, ``output_length``.
+
+Token counts come from different tokenizers; they are taken as the engine's own count.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+from tokenweir.core.errors import ConfigError
+from tokenweir.core.units import NS_PER_MS, NS_PER_S, Nanos
+
+__all__ = ["BUNDLED", "Arrival", "bundled", "read_trace"]
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """One unique request of a workload.
+
+    Attributes:
+        arrival_ns: From the start of the workload.
+        prompt_tokens: At least 1.
+        output_tokens: What it will really produce, at least 1.
+        tenant: Who sent it, ``default`` where the trace does not tell.
+    """
+
+    arrival_ns: Nanos
+    prompt_tokens: int
+    output_tokens: int
+    tenant: str = "default"
+
+
+# Short names for the traces in data/, usable wherever a FILE is asked for.
+BUNDLED: dict[str, str] = {
+    "azure-conv": "azure-llm-2023/AzureLLMInferenceTrace_conv.csv.gz",
+    "mooncake-conv": "mooncake/conversation_trace.jsonl.gz",
+    "servegen-cheap": "servegen-m-large/cheap_flood_2h10m.csv.gz",
+    "servegen-costly": "servegen-m-large/costly_flood_2h20m.csv.gz",
+}
+
+_AZURE_HEADER = "TIMESTAMP,ContextTokens,GeneratedTokens"
+_SERVEGEN_HEADER = "arrival_s,tenant,prompt_tokens,output_tokens"
+
+_Fields = tuple[Nanos, int, int, str]
+
+
+def bundled(name: str) -> Path:
+    """Return the path of a file shipped in data/, from a checkout or from an installed wheel.
+
+    Args:
+        name: A row of ``BUNDLED``, or a path below data/.
+
+    Raises:
+        ConfigError: There is no such file.
+    """
+    relative = BUNDLED.get(name, name)
+    package = Path(__file__).resolve().parent.parent
+    for root in (package / "data", package.parent.parent / "data"):
+        if (root / relative).exists():
+            return root / relative
+    raise ConfigError(f"data file {relative} is not installed, allowed: {', '.join(BUNDLED)}")
+
+
+def read_trace(path: str | Path, *, limit: int | None = None) -> list[Arrival]:
+    """Read a whole trace, sorted by arrival, its first arrival at 0.
+
+    Args:
+        path: A file, or a row of ``BUNDLED``.
+        limit: Read at most this many requests.
+
+    Raises:
+        ConfigError: The file cannot be read, or a line is broken; the text names file, line and
+            what was expected.
+    """
+    if str(path) in BUNDLED:
+        path = bundled(str(path))
+    path = Path(path)
+    try:
+        arrivals = [Arrival(*fields) for fields in _rows(path, limit=limit)]
+    except (OSError, EOFError, UnicodeDecodeError) as exc:
+        reason = exc.strerror if isinstance(exc, OSError) and exc.strerror else exc
+        raise ConfigError(f"{path}: cannot be read as a trace: {reason}") from exc
+    if not arrivals:
+        raise ConfigError(f"{path}: no requests in it, expected at least one line of data")
+    arrivals.sort(key=lambda a: a.arrival_ns)
+    start_ns = arrivals[0].arrival_ns
+    return [
+        Arrival(a.arrival_ns - start_ns, a.prompt_tokens, a.output_tokens, a.tenant)
+        for a in arrivals
+    ]
+
+
+def _rows(path: Path, *, limit: int | None) -> Iterator[_Fields]:
+    opened = gzip.open(path, "rt", encoding="utf-8") if path.suffix == ".gz" else path.open()
+    with opened as lines:
+        first = lines.readline().strip()
+        parse, expected, is_header = _format_of(first, path=path)
+        count = 0
+        numbered = enumerate(lines, start=2)
+        if not is_header:
+            numbered = _chain_first(first, numbered)
+        for number, line in numbered:
+            if limit is not None and count >= limit:
+                return
+            text = line.strip()
+            if not text:
+                continue
+            try:
+                fields = parse(text)
+            except (ValueError, KeyError, TypeError, OverflowError):
+                raise ConfigError(
+                    f"{path}:{number}: broken trace line {text[:80]!r}, expected {expected}"
+                ) from None
+            if fields[0] < 0 or fields[1] < 1 or fields[2] < 1:
+                raise ConfigError(
+                    f"{path}:{number}: time below 0 or token counts below 1 in {text[:80]!r}, "
+                    f"expected {expected}"
+                )
+            count += 1
+            yield fields
+
+
+def _chain_first(first: str, rest: Iterator[tuple[int, str]]) -> Iterator[tuple[int, str]]:
+    yield 1, first
+    yield from rest
+
+
+def _format_of(first: str, *, path: Path) -> tuple[Callable[[str], _Fields], str, bool]:
+    """Return (parser of a line, what a line looks like, whether the first line is a header)."""
+    if first == _AZURE_HEADER:
+        return _azure, "TIME,PROMPT,OUTPUT as in 2023-11-16 18:15:46.6805900,374,44", True
+    if first == _SERVEGEN_HEADER:
+        return _servegen, "SECONDS,TENANT,PROMPT,OUTPUT as in 0.0023,c056,223,41", True
+    if first.startswith("{"):
+        return _mooncake, "a JSON object with timestamp (ms), input_length, output_length", False
+    raise ConfigError(
+        f"{path}:1: unknown trace format {first[:80]!r}, expected the header {_AZURE_HEADER}, "
+        f"the header {_SERVEGEN_HEADER}, or a JSON object"
+    )
+
+
+def _azure(line: str) -> _Fields:
+    when, prompt, output = line.split(",")
+    # strptime knows microseconds; the trace has a seventh digit.
+    whole, _, fraction = when.partition(".")
+    seconds = datetime.strptime(whole + "+0000", "%Y-%m-%d %H:%M:%S%z").timestamp()
+    return (
+        int(seconds) * NS_PER_S + int(fraction.ljust(9, "0")[:9] or 0),
+        int(prompt),
+        int(output),
+        "default",
+    )
+
+
+def _servegen(line: str) -> _Fields:
+    arrival_s, tenant, prompt, output = line.split(",")
+    return round(float(arrival_s) * NS_PER_S), int(prompt), int(output), tenant
+
+
+def _mooncake(line: str) -> _Fields:
+    row = json.loads(line)
+    prompt, output = row["input_length"], row["output_length"]
+    if not (isinstance(prompt, int) and isinstance(output, int)):
+        raise TypeError("lengths are ints")
+    return round(row["timestamp"] * NS_PER_MS), prompt, output, "default"
