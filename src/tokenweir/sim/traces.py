@@ -102,12 +102,12 @@ def read_trace(path: str | Path, *, limit: int | None = None) -> list[Arrival]:
 
 
 def _rows(path: Path, *, limit: int | None) -> Iterator[_Fields]:
-    opened = gzip.open(path, "rt", encoding="utf-8") if path.suffix == ".gz" else path.open()
-    with opened as lines:
+    opener = gzip.open if path.suffix == ".gz" else open
+    with opener(path, "rt", encoding="utf-8") as lines:
         first = lines.readline().strip()
         parse, expected, is_header = _format_of(first, path=path)
         count = 0
-        numbered = enumerate(lines, start=2)
+        numbered: Iterator[tuple[int, str]] = enumerate(lines, start=2)
         if not is_header:
             numbered = _chain_first(first, numbered)
         for number, line in numbered:

@@ -1,0 +1,97 @@
+"""What does a client do when it is refused, or when nothing comes?
+
+A refused client tries again or gives up; one that waits longer than its timeout for the first token
+leaves, and then tries again or gives up too. Chance comes from the ``clients`` stream by request
+and attempt, so a client behaves the same whatever the policy answered others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tokenweir.core.errors import ConfigError
+from tokenweir.core.units import NS_PER_MS, NS_PER_S, Nanos
+
+__all__ = ["RETRIES", "ClientModel", "article_clients", "client_model"]
+
+# (attempt that failed, counted from 0; advice or None) -> delay
+DelayRule = Callable[[int, Nanos | None], Nanos]
+
+
+def _fixed(attempt: int, retry_after_ns: Nanos | None) -> Nanos:
+    return NS_PER_S
+
+
+def _exponential(attempt: int, retry_after_ns: Nanos | None) -> Nanos:
+    return (200 * NS_PER_MS) << attempt
+
+
+def _obeying(attempt: int, retry_after_ns: Nanos | None) -> Nanos:
+    """Obey the advice; without one, back off as the common SDKs do."""
+    return retry_after_ns or min((500 * NS_PER_MS) << attempt, 8 * NS_PER_S)
+
+
+RETRIES: dict[str, DelayRule | None] = {
+    "none": None,
+    "fixed": _fixed,
+    "exponential": _exponential,
+    "obey": _obeying,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ClientModel:
+    """How clients of one run behave.
+
+    Attributes:
+        delay: Delay before the next attempt, or None for clients that never retry.
+        retries_max: Attempts after the first.
+        retry_probability: Chance that a client that could retry does, 0 to 1.
+        timeout_ns: Longest wait for the first token, or None.
+        stops_when_told: Whether a refusal without advice ends the client's attempts.
+    """
+
+    delay: DelayRule | None = None
+    retries_max: int = 0
+    retry_probability: float = 1.0
+    timeout_ns: Nanos | None = None
+    stops_when_told: bool = False
+
+    def retry_delay_ns(
+        self, attempt: int, *, draw: float, advice_ns: Nanos | None, is_refused: bool
+    ) -> Nanos | None:
+        """Return when the client tries again, from now, or None where it gives up.
+
+        Args:
+            attempt: The one that failed, from 0.
+            draw: Uniform, this client's and attempt's own.
+            advice_ns: Retry-After of the refusal, if any.
+            is_refused: Refused, as against timed out.
+        """
+        if self.delay is None or attempt >= self.retries_max or draw >= self.retry_probability:
+            return None
+        if self.stops_when_told and is_refused and advice_ns is None:
+            return None
+        return self.delay(attempt, advice_ns)
+
+
+def article_clients() -> ClientModel:
+    """Return the retry storm's clients: with probability 0.8 after 0.2, 0.4 and 0.8 s."""
+    return ClientModel(delay=_exponential, retries_max=3, retry_probability=0.8)
+
+
+def client_model(retry: str, *, retries_max: int, timeout_ns: Nanos | None) -> ClientModel:
+    """Build clients of one row of ``RETRIES``.
+
+    Raises:
+        ConfigError: No such row.
+    """
+    if retry not in RETRIES:
+        raise ConfigError(f"unknown client retry {retry!r}, allowed: {', '.join(RETRIES)}")
+    return ClientModel(
+        delay=RETRIES[retry],
+        retries_max=retries_max,
+        timeout_ns=timeout_ns,
+        stops_when_told=retry == "obey",
+    )

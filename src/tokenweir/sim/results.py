@@ -1,0 +1,147 @@
+"""What did a run achieve? Per attempt and per unique request, in requests and in tokens.
+
+Good means: completed, TTFT and TPOT both within the SLO. An attempt's TTFT counts from its own
+arrival; ``goodput_first_arrival`` counts from the unique request's first arrival, which is what its
+user feels. Percentiles come twice: over completed attempts (survivors), and over all unique requests
+with those never served as infinite, shown as None.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tokenweir.core.audit import PROMPT_BUCKETS, prompt_bucket
+from tokenweir.core.units import NS_PER_MS, NS_PER_S, Nanos, s_from_ns
+from tokenweir.sim.attempt import Attempt, Fate
+from tokenweir.sim.simulator import Record
+
+__all__ = ["Slo", "is_good", "quantile_s", "series", "summary"]
+
+
+@dataclass(frozen=True, slots=True)
+class Slo:
+    """What a served request must meet: TTFT and TPOT, both in ns."""
+
+    ttft_ns: Nanos = NS_PER_S
+    tpot_ns: Nanos = 80 * NS_PER_MS
+
+
+def is_good(attempt: Attempt, slo: Slo) -> bool:
+    """Tell whether an attempt was completed within the SLO."""
+    if attempt.fate is not Fate.COMPLETED or attempt.first_ns is None or attempt.end_ns is None:
+        return False
+    if attempt.first_ns - attempt.arrive_ns > slo.ttft_ns:
+        return False
+    gaps = attempt.output_tokens - 1
+    return gaps <= 0 or attempt.end_ns - attempt.first_ns <= slo.tpot_ns * gaps
+
+
+def quantile_s(values_ns: Sequence[float], q: float) -> float | None:
+    """Return the nearest-rank quantile in seconds; None where there is none or it is infinite."""
+    if not len(values_ns):
+        return None
+    ordered = np.sort(np.asarray(values_ns, dtype=np.float64))
+    value = float(ordered[min(len(ordered) - 1, int(q * len(ordered)))])
+    return value / NS_PER_S if np.isfinite(value) else None
+
+
+def summary(record: Record, slo: Slo) -> dict[str, Any]:
+    """Return a run's figures, by the names of the JSON output."""
+    attempts = record.attempts
+    arrivals = record.scenario.arrivals
+    fates = Counter(a.fate for a in attempts)
+    good = [a for a in attempts if is_good(a, slo)]
+    good_indexes = {a.index for a in good}
+    tokens = np.array([a.prompt_tokens + a.output_tokens for a in arrivals], dtype=np.int64)
+    good_tokens = int(tokens[sorted(good_indexes)].sum()) if good_indexes else 0
+    survivors = [a.first_ns - a.arrive_ns for a in attempts if _is_served(a) and a.first_ns]
+    by_user = _ttft_by_user_ns(record)
+    return {
+        "arrivals": len(attempts),
+        "unique": len(arrivals),
+        "retries": sum(a.number > 0 for a in attempts),
+        "refused": fates[Fate.REFUSED],
+        "completed": fates[Fate.COMPLETED],
+        "abandoned": fates[Fate.ABANDONED],
+        "unserved": fates[Fate.UNSERVED],
+        "goodput_per_attempt": _share(len(good), len(attempts)),
+        "goodput_unique": _share(len(good_indexes), len(arrivals)),
+        "goodput_first_arrival": _share(
+            sum(by_user[a.index] <= slo.ttft_ns for a in good), len(arrivals)
+        ),
+        "goodput_tokens": _share(good_tokens, int(tokens.sum())),
+        "ttft_p50_s": quantile_s(survivors, 0.5),
+        "ttft_p99_s": quantile_s(survivors, 0.99),
+        "ttft_p50_all_s": quantile_s(by_user, 0.5),
+        "ttft_p99_all_s": quantile_s(by_user, 0.99),
+        "tokens_per_s": record.worked_tokens / s_from_ns(record.span_ns),
+        "tokens_useful": good_tokens,
+        "tokens_wasted": record.worked_tokens - sum(a.prompt_tokens + a.output_tokens - 1 for a in good),
+        "tokens_recomputed": record.recomputed_tokens,
+        "preemptions": record.preemptions,
+        "kv_mean_fraction": float(np.mean([s.kv_fraction for s in record.samples] or [0.0])),
+        "span_s": s_from_ns(record.span_ns),
+        "ledger_after": record.used_tokens_after,
+        "refused_by_reason": dict(
+            sorted(Counter(a.reason.value for a in attempts if a.reason is not None).items())
+        ),
+        "buckets": _buckets(record, good_indexes),
+    }
+
+
+def series(record: Record) -> list[dict[str, Any]]:
+    """Return the run second by second: state at that second, and what arrived in it and how it ended."""
+    seconds = [a.arrive_ns // NS_PER_S for a in record.attempts]
+    arrived = Counter(seconds)
+    refused = Counter(
+        s for s, a in zip(seconds, record.attempts, strict=True) if a.fate is Fate.REFUSED
+    )
+    return [
+        {
+            "t_s": sample.time_s,
+            "running": sample.running,
+            "waiting": sample.waiting_in_engine,
+            "queued": sample.queued,
+            "kv_fraction": round(sample.kv_fraction, 4),
+            "arrivals": arrived[sample.time_s - 1],
+            "refused": refused[sample.time_s - 1],
+        }
+        for sample in record.samples
+    ]
+
+
+def _is_served(attempt: Attempt) -> bool:
+    return attempt.fate is Fate.COMPLETED
+
+
+def _share(part: float, whole: float) -> float:
+    return part / whole if whole else 0.0
+
+
+def _ttft_by_user_ns(record: Record) -> list[float]:
+    """Return, per unique request, first token minus first arrival; infinite where never served."""
+    ttft = [float("inf")] * len(record.scenario.arrivals)
+    for attempt in record.attempts:
+        if _is_served(attempt) and attempt.first_ns is not None:
+            asked_ns = record.scenario.arrivals[attempt.index].arrival_ns
+            ttft[attempt.index] = min(ttft[attempt.index], attempt.first_ns - asked_ns)
+    return ttft
+
+
+def _buckets(record: Record, good_indexes: set[int]) -> dict[str, dict[str, Any]]:
+    """Return arrivals and goodput by prompt-size bucket, smallest first."""
+    labels = [prompt_bucket(a.prompt_tokens) for a in record.scenario.arrivals]
+    unique = Counter(labels)
+    good = Counter(labels[index] for index in good_indexes)
+    order = [label for _, label in PROMPT_BUCKETS]
+    order += sorted(set(unique) - set(order))
+    return {
+        label: {"unique": unique[label], "goodput_unique": _share(good[label], unique[label])}
+        for label in order
+        if unique[label]
+    }
