@@ -2,7 +2,8 @@
 
 Rule: steps are due every T = ``step_ns`` / speed after the moment work began; a late loop runs the
 missed steps at once, at most ``CATCH_UP_STEPS_MAX``, and lets the rest of the delay go, as an
-engine whose host stood still would. An idle engine takes no steps; its next one ends T after work arrives.
+engine whose host stood still would. An idle engine takes no steps; its next one ends T after work
+arrives.
 """
 
 from __future__ import annotations

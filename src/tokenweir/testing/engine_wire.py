@@ -269,9 +269,8 @@ def _output_tokens_max(fields: dict[str, Any], prompt_tokens: int, *, context_to
         )
     declared = _positive_int(fields, "max_tokens")
     newer = _positive_int(fields, "max_completion_tokens")
-    key, output_max = (
-        ("max_tokens", declared) if newer is None else ("max_completion_tokens", newer)
-    )
+    key = "max_tokens" if newer is None else "max_completion_tokens"
+    output_max = declared if newer is None else newer
     if output_max is None:
         return context_tokens - prompt_tokens
     if output_max > context_tokens:
