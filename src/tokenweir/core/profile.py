@@ -1,7 +1,8 @@
 """How fast is an engine, and how much does it hold?
 
-Model: steps of T ns; a step spends at most ``step_tokens_max`` tokens, one per decoding request,
-the rest on prefill, at most ``chunk_tokens_max`` per request.
+Model: a step works on n <= ``step_tokens_max`` tokens, one per decoding request, the rest prefill,
+at most ``chunk_tokens_max`` per request; k = KV tokens in use.
+Rule: a step takes T = ``step_ns`` + n ``token_ns`` + k ``kv_token_ns``.
 Source: the article's engine is one row; its step takes 10 ms whatever is in it, so its decode pace
 never slows down. Real engines slow down with batch and context.
 """
@@ -23,11 +24,13 @@ class EngineProfile:
     Attributes:
         name: As on the command line.
         source: Where the numbers come from.
-        step_ns: Length of a step, above 0.
+        step_ns: Length of an empty step, above 0.
         step_tokens_max: Tokens a step can work on, prefill and decode together.
         chunk_tokens_max: Prefill tokens of one request in one step.
         kv_tokens: Size of the KV pool.
         sequences_max: Running requests, at most ``step_tokens_max``.
+        token_ns: What each token of a step adds.
+        kv_token_ns: What each KV token in use adds.
     """
 
     name: str
@@ -37,6 +40,8 @@ class EngineProfile:
     chunk_tokens_max: int
     kv_tokens: int
     sequences_max: int
+    token_ns: float = 0.0
+    kv_token_ns: float = 0.0
 
     def __post_init__(self) -> None:
         """Check ranges and relations."""
@@ -52,9 +57,21 @@ class EngineProfile:
             )
 
     @property
+    def is_paced(self) -> bool:
+        """Whether every step takes the same time, so that steps lie on a fixed grid."""
+        return self.token_ns == 0 and self.kv_token_ns == 0
+
+    def duration_ns(self, *, tokens: int, kv_tokens: int) -> Nanos:
+        """Return how long a step takes that works on ``tokens`` with ``kv_tokens`` in use."""
+        if self.is_paced:
+            return self.step_ns
+        return self.step_ns + int(tokens * self.token_ns + kv_tokens * self.kv_token_ns)
+
+    @property
     def tokens_per_s(self) -> float:
-        """Most tokens it can work on in a second."""
-        return self.step_tokens_max * NS_PER_S / self.step_ns
+        """Most tokens it can work on in a second, with a full pool."""
+        duration_ns = self.duration_ns(tokens=self.step_tokens_max, kv_tokens=self.kv_tokens)
+        return self.step_tokens_max * NS_PER_S / duration_ns
 
     def capacity_rps(self, mean_tokens: float) -> float:
         """Return requests per second at a full batch, for requests of this mean size in tokens."""

@@ -9,7 +9,7 @@ Disciplines: ``fifo`` lets only the head of the line enter; ``first_fit`` lets w
 Properties: INV-ENGINE-1 (KV in use = sum over the batch, never over the pool), INV-ENGINE-2 (tokens
 worked on = useful + recomputed + lost in aborts).
 Trade-off: real engines allocate block by block; whole prefills keep the account exact and cheap.
-Source: this allocation reproduces the article's occupancy and gate rows; its own text leaves it open.
+Source: this allocation reproduces the article's occupancy and gate rows; its text leaves it open.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 
 from tokenweir.core.errors import ConfigError, ContractError, InvariantError
 from tokenweir.core.profile import EngineProfile
+from tokenweir.core.units import Nanos
 from tokenweir.engine.sequence import Phase, Sequence
 
 __all__ = ["DISCIPLINES", "Engine", "StepResult"]
@@ -35,11 +36,13 @@ class StepResult:
         first: Sequences that produced their very first output token.
         finished: Sequences that produced their last one.
         preempted: Sequences that lost their KV.
+        duration_ns: How long it took.
     """
 
     first: list[Sequence] = field(default_factory=list)
     finished: list[Sequence] = field(default_factory=list)
     preempted: list[Sequence] = field(default_factory=list)
+    duration_ns: Nanos = 0
 
 
 class Engine:
@@ -66,6 +69,8 @@ class Engine:
         self.recomputed_tokens_total = 0
         self._sequences: dict[str, Sequence] = {}
         self._waiting: deque[Sequence] = deque()
+        # A lower bound, which spares first_fit most of its walks along the line.
+        self._smallest_waiting_tokens = profile.kv_tokens
         # Ordered by entry: the last one is the next to be preempted.
         self._batch: dict[str, Sequence] = {}
         self._prefilling: list[Sequence] = []
@@ -104,7 +109,7 @@ class Engine:
         sequence = Sequence(sequence_id, prompt_tokens=prompt_tokens, output_tokens=output_tokens)
         self._sequences[sequence_id] = sequence
         self._waiting.append(sequence)
-        self.waiting_prompt_tokens += prompt_tokens
+        self._line_up(sequence)
         return sequence
 
     def abort(self, sequence_id: str) -> Sequence | None:
@@ -174,8 +179,12 @@ class Engine:
     # --- a step -------------------------------------------------------------------------------
 
     def step(self) -> StepResult:
-        """Run one step of ``profile.step_ns`` and say what it brought about."""
+        """Run one step and say what it brought about, and how long it takes.
+
+        What it brought about is true at its end; the engine's own account moves at once.
+        """
         result = StepResult()
+        worked_before = self.prefill_tokens_total + self.decode_tokens_total
         if self._waiting:
             self._enter()
         if self._decoding:
@@ -183,7 +192,15 @@ class Engine:
         if self._prefilling:
             self._prefill(result)
         self.step_index += 1
+        result.duration_ns = self.profile.duration_ns(
+            tokens=self.prefill_tokens_total + self.decode_tokens_total - worked_before,
+            kv_tokens=self.kv_used_tokens,
+        )
         return result
+
+    def _line_up(self, sequence: Sequence) -> None:
+        self.waiting_prompt_tokens += sequence.prefill_tokens
+        self._smallest_waiting_tokens = min(self._smallest_waiting_tokens, sequence.prefill_tokens)
 
     def _enter(self) -> None:
         room = self.profile.kv_tokens - self.kv_used_tokens
@@ -196,17 +213,25 @@ class Engine:
                 seats -= 1
                 self._enter_batch(sequence)
             return
-        if room <= 0 or seats <= 0:
+        if room < self._smallest_waiting_tokens or seats <= 0:
             return
-        left: deque[Sequence] = deque()
-        for sequence in waiting:
-            if seats > 0 and sequence.prefill_tokens <= room:
-                room -= sequence.prefill_tokens
+        fitting: list[int] = []
+        smallest = self.profile.kv_tokens
+        for place, sequence in enumerate(waiting):
+            need = sequence.prefill_tokens
+            if need <= room and seats > 0:
+                room -= need
                 seats -= 1
+                fitting.append(place)
                 self._enter_batch(sequence)
-            else:
-                left.append(sequence)
-        self._waiting = left
+                if room < self._smallest_waiting_tokens:
+                    break
+            elif need < smallest:
+                smallest = need
+        else:
+            self._smallest_waiting_tokens = smallest
+        for place in reversed(fitting):
+            del waiting[place]
 
     def _enter_batch(self, sequence: Sequence) -> None:
         self.waiting_prompt_tokens -= sequence.prefill_tokens
@@ -240,7 +265,7 @@ class Engine:
         )
         sequence.lose_kv(step=self.step_index)
         self._waiting.appendleft(sequence)
-        self.waiting_prompt_tokens += sequence.prefill_tokens
+        self._line_up(sequence)
         self.preemptions_total += 1
         result.preempted.append(sequence)
 

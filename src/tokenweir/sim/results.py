@@ -1,9 +1,9 @@
 """What did a run achieve? Per attempt and per unique request, in requests and in tokens.
 
 Good means: completed, TTFT and TPOT both within the SLO. An attempt's TTFT counts from its own
-arrival; ``goodput_first_arrival`` counts from the unique request's first arrival, which is what its
-user feels. Percentiles come twice: over completed attempts (survivors), and over all unique requests
-with those never served as infinite, shown as None.
+arrival; ``goodput_first_arrival`` counts from the unique request's first arrival, which is what
+its user feels. Percentiles come twice: over completed attempts (survivors), and over all unique
+requests with those never served as infinite, shown as None.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def summary(record: Record, slo: Slo) -> dict[str, Any]:
         "ttft_p99_all_s": quantile_s(by_user, 0.99),
         "tokens_per_s": record.worked_tokens / s_from_ns(record.span_ns),
         "tokens_useful": good_tokens,
-        "tokens_wasted": record.worked_tokens - sum(a.prompt_tokens + a.output_tokens - 1 for a in good),
+        "tokens_wasted": record.worked_tokens - _worked_for(good),
         "tokens_recomputed": record.recomputed_tokens,
         "preemptions": record.preemptions,
         "kv_mean_fraction": float(np.mean([s.kv_fraction for s in record.samples] or [0.0])),
@@ -95,7 +95,7 @@ def summary(record: Record, slo: Slo) -> dict[str, Any]:
 
 
 def series(record: Record) -> list[dict[str, Any]]:
-    """Return the run second by second: state at that second, and what arrived in it and how it ended."""
+    """Return the run second by second: its state, what arrived, and how much of that was refused."""
     seconds = [a.arrive_ns // NS_PER_S for a in record.attempts]
     arrived = Counter(seconds)
     refused = Counter(
@@ -113,6 +113,11 @@ def series(record: Record) -> list[dict[str, Any]]:
         }
         for sample in record.samples
     ]
+
+
+def _worked_for(attempts: Sequence[Attempt]) -> int:
+    """Return the engine's work for them: the step that ends a prefill gives the first token free."""
+    return sum(a.prompt_tokens + a.output_tokens - 1 for a in attempts)
 
 
 def _is_served(attempt: Attempt) -> bool:

@@ -19,7 +19,7 @@ from tokenweir.core.reasons import ReasonCode
 from tokenweir.core.request import Outcome, Request, Usage
 from tokenweir.core.signals import Signals
 from tokenweir.core.units import NS_PER_S, Nanos, ReplicaId, ReservationId, TicketId, div_ceil
-from tokenweir.engine.batch import Engine
+from tokenweir.engine.batch import Engine, StepResult
 from tokenweir.engine.sequence import Sequence as EngineSequence
 from tokenweir.sim.attempt import Attempt, Fate
 from tokenweir.sim.clients import ClientModel
@@ -112,11 +112,12 @@ class Simulation:
         # Telemetry is exact and free here; what the gateway knows is a little older.
         self._observes = admitter.policy.capacity.needs_occupancy
         self._now_ns: Nanos = 0
-        self._step_start_ns: Nanos = 0
-        self._step_end_ns: Nanos = _NEVER
-        # Handed over during a step, to enter the next one.
-        self._handed_over: dict[str, Attempt] = {}
-        self._handed_over_tokens = 0
+        # When the running step ends and the next begins, and what the running one brings about.
+        self._boundary_ns: Nanos = _NEVER
+        self._running_step: StepResult | None = None
+        # As of the last boundary: inside a step nobody outside sees what it changes.
+        self._seen_occupied_tokens = 0
+        self._seen = (0, 0, 0.0)
         self._attempts: list[Attempt] = []
         self._open: dict[str, Attempt] = {}
         self._queued = 0
@@ -136,14 +137,14 @@ class Simulation:
         while True:
             arrival_ns = arrivals[index].arrival_ns if index < total else _NEVER
             event_ns = self._events[0][0] if self._events else _NEVER
-            next_ns = min(arrival_ns, event_ns, self._step_end_ns)
+            next_ns = min(arrival_ns, event_ns, self._boundary_ns)
             if next_ns > limit_ns:
                 break
             while self._next_sample_ns <= next_ns:
                 self._sample()
             self._now_ns = next_ns
-            if self._step_end_ns == next_ns:
-                self._step()
+            if self._boundary_ns == next_ns:
+                self._boundary()
             elif event_ns == next_ns:
                 self._event()
             else:
@@ -221,32 +222,46 @@ class Simulation:
                 self._wakeup_ns = _NEVER
                 self._advance()
 
-    def _step(self) -> None:
+    def _boundary(self) -> None:
+        """End the running step, let what it freed be taken, and begin the next one."""
         now_ns = self._now_ns
-        admitter = self._admitter
-        result = self._engine.step()
-        for sequence in result.first:
-            self._open[sequence.sequence_id].first_ns = now_ns
-            admitter.first_token(ReservationId(sequence.sequence_id), now_ns=now_ns)
-        for sequence in result.finished:
-            self._finish(sequence)
-        for attempt in self._handed_over.values():
-            self._submit(attempt)
-        self._handed_over.clear()
-        self._handed_over_tokens = 0
-        if self._engine.is_idle:
-            self._step_end_ns = _NEVER
-        else:
-            self._begin_step(now_ns)
+        engine = self._engine
+        result, self._running_step = self._running_step, None
+        if result is not None:
+            for sequence in result.first:
+                attempt = self._open.get(sequence.sequence_id)
+                if attempt is not None:
+                    attempt.first_ns = now_ns
+                    self._admitter.first_token(ReservationId(sequence.sequence_id), now_ns=now_ns)
+            for sequence in result.finished:
+                self._finish(sequence)
+        self._look()
         if self._queued:
             if self._observes:
                 self._observe()
             self._advance()
-        elif result.finished:
-            admitter.advance(now_ns=now_ns)
+        elif result is not None and result.finished:
+            self._admitter.advance(now_ns=now_ns)
+        if engine.is_idle:
+            self._boundary_ns = _NEVER
+            return
+        self._running_step = engine.step()
+        # Whoever came since the last boundary has its place in the batch, or really waits.
+        running, _, kv_fraction = self._seen
+        self._seen = (running, engine.waiting, kv_fraction)
+        self._boundary_ns = now_ns + self._running_step.duration_ns
+
+    def _look(self) -> None:
+        engine = self._engine
+        self._seen_occupied_tokens = engine.kv_used_tokens + engine.waiting_prompt_tokens
+        kv_fraction = engine.kv_used_tokens / self._scenario.profile.kv_tokens
+        self._seen = (engine.running, engine.waiting, kv_fraction)
 
     def _finish(self, sequence: EngineSequence) -> None:
-        attempt = self._open.pop(sequence.sequence_id)
+        attempt = self._open.pop(sequence.sequence_id, None)
+        if attempt is None:
+            # Its client left while its last step ran.
+            return
         attempt.fate = Fate.COMPLETED
         attempt.end_ns = self._now_ns
         self._admitter.settle(
@@ -266,13 +281,10 @@ class Simulation:
             self._admitter.cancel(TicketId(request_id), now_ns=self._now_ns)
             self._queued -= 1
         else:
+            sequence = self._engine.abort(request_id)
             generated = 0
-            if self._handed_over.pop(request_id, None) is not None:
-                self._handed_over_tokens -= attempt.prompt_tokens
-            else:
-                sequence = self._engine.abort(request_id)
-                if sequence is not None:
-                    generated = sequence.generated_tokens(step=self._engine.step_index)
+            if sequence is not None:
+                generated = sequence.generated_tokens(step=self._engine.step_index)
             self._admitter.settle(
                 ReservationId(request_id),
                 Usage(attempt.prompt_tokens, generated),
@@ -316,25 +328,16 @@ class Simulation:
             self._refuse(attempt, Reject(ReasonCode.TOO_LARGE))
             return
         attempt.is_dispatched = True
-        if self._step_end_ns != _NEVER and self._step_start_ns < now_ns:
-            self._handed_over[attempt.request_id] = attempt
-            self._handed_over_tokens += attempt.prompt_tokens
-            return
-        self._submit(attempt)
-        if self._step_end_ns == _NEVER:
-            step_ns = self._scenario.profile.step_ns
-            self._begin_step(div_ceil(now_ns, step_ns) * step_ns)
-
-    def _submit(self, attempt: Attempt) -> None:
         self._engine.submit(
             attempt.request_id,
             prompt_tokens=attempt.prompt_tokens,
             output_tokens=attempt.output_tokens,
         )
-
-    def _begin_step(self, start_ns: Nanos) -> None:
-        self._step_start_ns = start_ns
-        self._step_end_ns = start_ns + self._scenario.profile.step_ns
+        self._seen_occupied_tokens += attempt.prompt_tokens
+        if self._boundary_ns == _NEVER:
+            profile = self._scenario.profile
+            grid_ns = profile.step_ns if profile.is_paced else 1
+            self._boundary_ns = div_ceil(now_ns, grid_ns) * grid_ns
 
     def _refuse(self, attempt: Attempt, reject: Reject) -> None:
         attempt.fate = Fate.REFUSED
@@ -363,33 +366,26 @@ class Simulation:
         heapq.heappush(self._events, (when_ns, self._sequence, what))
 
     def _observe(self) -> None:
-        engine = self._engine
         self._admitter.observe(
             Signals(
                 REPLICA,
                 self._now_ns,
-                kv_used_tokens=engine.kv_used_tokens,
-                waiting_prompt_tokens=engine.waiting_prompt_tokens + self._handed_over_tokens,
-                preemptions_total=engine.preemptions_total,
+                # Prompts that have no KV yet are in it: they will, before anybody new.
+                kv_used_tokens=self._seen_occupied_tokens,
+                preemptions_total=self._engine.preemptions_total,
             ),
             now_ns=self._now_ns,
         )
 
     def _sample(self) -> None:
-        engine = self._engine
+        running, waiting, kv_fraction = self._seen
         self._samples.append(
-            Sample(
-                self._next_sample_ns // NS_PER_S,
-                engine.running,
-                engine.waiting + len(self._handed_over),
-                self._queued,
-                engine.kv_used_tokens / self._scenario.profile.kv_tokens,
-            )
+            Sample(self._next_sample_ns // NS_PER_S, running, waiting, self._queued, kv_fraction)
         )
         self._next_sample_ns += NS_PER_S
         if self._scenario.checks:
             self._admitter.check_invariants()
-            engine.check_invariants()
+            self._engine.check_invariants()
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,1 @@
+"""Is the article's simulation reproduced, and what do its flaws change?"""
