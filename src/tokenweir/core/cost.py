@@ -43,10 +43,11 @@ def declared(request: Request) -> Estimate:
 
 
 def amortised(request: Request) -> Estimate:
-    """Reserve the prompt and at most ``AMORTISED_OUTPUT_TOKENS_CAP`` output tokens."""
+    """Reserve the prompt and at most ``AMORTISED_OUTPUT_TOKENS_CAP`` per answer."""
     output = request.output_tokens_max
-    if output > AMORTISED_OUTPUT_TOKENS_CAP:
-        output = AMORTISED_OUTPUT_TOKENS_CAP
+    cap = AMORTISED_OUTPUT_TOKENS_CAP * request.sequences
+    if output > cap:
+        output = cap
     return Estimate(request.prompt_tokens, output)
 
 

@@ -31,6 +31,7 @@ class ReasonCode(Enum):
     NO_HEALTHY_REPLICA = "no_healthy_replica"
     UPSTREAM_UNREACHABLE = "upstream_unreachable"
     UPSTREAM_BROKEN = "upstream_broken"
+    UPSTREAM_TIMEOUT = "upstream_timeout"
     DRAINING = "draining"
     BAD_REQUEST = "bad_request"
     NOT_FOUND = "not_found"
@@ -103,6 +104,9 @@ REASONS: dict[ReasonCode, ReasonRow] = {
     ReasonCode.UPSTREAM_UNREACHABLE: ReasonRow(503, True, Scope.ENGINE, Stage.UPSTREAM, _LATER),
     ReasonCode.UPSTREAM_BROKEN: ReasonRow(
         502, True, Scope.ENGINE, Stage.UPSTREAM, "retry; tell the operator if it stays"
+    ),
+    ReasonCode.UPSTREAM_TIMEOUT: ReasonRow(
+        504, True, Scope.ENGINE, Stage.UPSTREAM, "retry; tell the operator if it stays"
     ),
     ReasonCode.DRAINING: ReasonRow(503, True, Scope.GATEWAY, Stage.ADMISSION, _LATER),
     ReasonCode.BAD_REQUEST: ReasonRow(

@@ -34,6 +34,7 @@ class Request:
         priority: Class after clamping.
         deadline_ns: Latest useful instant for the first output, or None.
         attempt: 0 for a first try, 1 for the first retry.
+        sequences: Answers generated from the one prompt, which share the output maximum.
     """
 
     request_id: str
@@ -43,6 +44,7 @@ class Request:
     priority: Priority = Priority.P1
     deadline_ns: Nanos | None = None
     attempt: int = 0
+    sequences: int = 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,219 @@
+"""What does vLLM's ``/metrics`` page say about its KV cache and its queues?
+
+Reads the current and the older names. A page that cannot be read tells nothing and is warned of
+once; it never stops anything. An engine that answers HTTP at all is healthy: only silence, or a
+refused connection, is not.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import re
+from dataclasses import dataclass
+
+from tokenweir.core.signals import Signals
+from tokenweir.core.units import NS_PER_S, Nanos, ReplicaId, s_from_ns
+from tokenweir.ports.clock import Clock
+from tokenweir.ports.upstream import Upstream, UpstreamBroken, UpstreamUnreachable
+
+__all__ = ["VllmPage", "VllmTelemetry", "read_page"]
+
+_SAMPLE = re.compile(r"^(vllm:[a-z_]+)(?:\{(.*)\})?\s+(\S+)")
+_LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
+_USED = ("vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc")
+_RUNNING = "vllm:num_requests_running"
+_WAITING = "vllm:num_requests_waiting"
+_PREEMPTIONS = ("vllm:num_preemptions_total", "vllm:num_preemptions")
+_CONFIG = "vllm:cache_config_info"
+# Only lines that begin so are looked at closer; a page has a thousand others.
+_PREFIXES = ("vllm:kv_cache_u", "vllm:gpu_cache_u", "vllm:num_", _CONFIG)
+
+_PAGE_BYTES_MAX = 4 << 20
+# Silence is believed after this many looks in a row.
+_SILENT_LOOKS_MAX = 3
+
+_logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class VllmPage:
+    """What one page told; None where it did not.
+
+    Attributes:
+        used_fraction: Of the KV cache, 0 to 1, weighed over all engines of the page.
+        kv_tokens: Size of the KV cache, of all engines.
+        running: Requests in the batch.
+        waiting: Requests in the engine's queue.
+        preemptions_total: Since its start.
+    """
+
+    used_fraction: float | None = None
+    kv_tokens: int | None = None
+    running: int | None = None
+    waiting: int | None = None
+    preemptions_total: int | None = None
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing was found."""
+        return self == VllmPage()
+
+
+def read_page(text: str) -> VllmPage:
+    """Read a page in the Prometheus text format; what cannot be read is left out.
+
+    Several engines on one page (data parallel ranks) add up; their usage is averaged.
+    """
+    sums: dict[str, list[float]] = {}
+    kv_tokens = 0
+    for line in text.splitlines():
+        if not line.startswith(_PREFIXES):
+            continue
+        match = _SAMPLE.match(line)
+        if match is None:
+            continue
+        name, labels, value = match[1], match[2] or "", _number(match[3])
+        if name == _CONFIG:
+            kv_tokens += _kv_tokens(dict(_LABEL.findall(labels)))
+        elif value is not None:
+            sums.setdefault(name, []).append(value)
+    used = next((sums[name] for name in _USED if name in sums), None)
+    preemptions = next((sums[name] for name in _PREEMPTIONS if name in sums), None)
+    return VllmPage(
+        used_fraction=None if used is None else min(max(sum(used) / len(used), 0.0), 1.0),
+        kv_tokens=kv_tokens or None,
+        running=_total(sums.get(_RUNNING)),
+        waiting=_total(sums.get(_WAITING)),
+        preemptions_total=_total(preemptions),
+    )
+
+
+class VllmTelemetry:
+    """Looks at one replica's ``/metrics``."""
+
+    def __init__(
+        self, replica: ReplicaId, upstream: Upstream, *, clock: Clock, timeout_ns: Nanos = NS_PER_S
+    ) -> None:
+        """Prepare.
+
+        Args:
+            replica: Whose signals these are.
+            upstream: Where its server is.
+            clock: Monotonic time.
+            timeout_ns: Longest time for one page, above 0. An overloaded engine has been seen to
+                need half a second.
+        """
+        self._replica = replica
+        self._upstream = upstream
+        self._clock = clock
+        self._timeout_s = s_from_ns(timeout_ns)
+        self._silent_looks = 0
+        self._kv_tokens: int | None = None
+        self._has_warned = False
+        self._is_up = True
+
+    async def look(self) -> Signals | None:
+        """Ask once; see ``Telemetry``."""
+        start_ns = self._clock()
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                status, text = await self._get("/metrics")
+        except UpstreamUnreachable:
+            return self._down("refuses connections")
+        except (TimeoutError, UpstreamBroken):
+            return await self._after_silence()
+        self._silent_looks = 0
+        # The page was true some time between question and answer; the middle errs least.
+        scraped_ns = (start_ns + self._clock()) // 2
+        self._up()
+        if status != 200:
+            # A provider without metrics, or one that guards them: it serves, but says nothing.
+            return Signals(self._replica, scraped_ns)
+        page = read_page(text)
+        if page.is_empty:
+            self._warn_once()
+            return Signals(self._replica, scraped_ns)
+        return self._signals(page, scraped_ns)
+
+    def _signals(self, page: VllmPage, scraped_ns: Nanos) -> Signals:
+        self._kv_tokens = page.kv_tokens or self._kv_tokens
+        used = page.used_fraction
+        is_known = used is not None and self._kv_tokens is not None
+        return Signals(
+            self._replica,
+            scraped_ns,
+            kv_used_tokens=round((used or 0.0) * (self._kv_tokens or 0)) if is_known else None,
+            kv_tokens=page.kv_tokens,
+            running=page.running,
+            waiting=page.waiting,
+            preemptions_total=page.preemptions_total,
+        )
+
+    async def _after_silence(self) -> Signals | None:
+        """Count a look without an answer; after some, ask for health alone."""
+        self._silent_looks += 1
+        if self._silent_looks < _SILENT_LOOKS_MAX:
+            return None
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                await self._get("/health")
+        except (TimeoutError, UpstreamBroken, UpstreamUnreachable):
+            return self._down("does not answer")
+        self._up()
+        return Signals(self._replica, self._clock())
+
+    def _down(self, what: str) -> Signals:
+        if self._is_up:
+            _logger.warning("replica %s %s: nothing is sent to it", self._replica, what)
+            self._is_up = False
+        return Signals(self._replica, self._clock(), is_healthy=False)
+
+    def _up(self) -> None:
+        if not self._is_up:
+            _logger.warning("replica %s answers again", self._replica)
+            self._is_up = True
+
+    def _warn_once(self) -> None:
+        if not self._has_warned:
+            self._has_warned = True
+            _logger.warning(
+                "replica %s: nothing of vLLM on its /metrics page, going on without telemetry",
+                self._replica,
+            )
+
+    async def _get(self, target: str) -> tuple[int, str]:
+        response = await self._upstream.send("GET", target, headers=(), body=None)
+        try:
+            page = bytearray()
+            while chunk := await response.next_chunk():
+                page += chunk
+                if len(page) > _PAGE_BYTES_MAX:
+                    break
+            return response.status, page.decode("utf-8", "replace")
+        finally:
+            response.close()
+
+
+def _number(text: str) -> float | None:
+    try:
+        value = float(text)
+    except ValueError:
+        return None
+    return value if math.isfinite(value) else None
+
+
+def _total(values: list[float] | None) -> int | None:
+    return None if values is None else max(0, round(sum(values)))
+
+
+def _kv_tokens(labels: dict[str, str]) -> int:
+    """Return the pool's size of one engine from the labels of its configuration, 0 if unknown."""
+    size = labels.get("kv_cache_size_tokens", "")
+    if size.isdigit() and int(size) > 0:
+        return int(size)
+    blocks, block_size = labels.get("num_gpu_blocks", ""), labels.get("block_size", "")
+    if blocks.isdigit() and block_size.isdigit():
+        return int(blocks) * int(block_size)
+    return 0

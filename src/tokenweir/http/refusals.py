@@ -1,0 +1,118 @@
+"""How does a refusal look on the wire? The OpenAI error object, and headers that clients obey.
+
+Rule: a retryable refusal whose wait is at most 60 s carries ``Retry-After`` (whole seconds, rounded
+up, 1 to 60), ``retry-after-ms`` (exact) and ``x-should-retry: true``. All others carry
+``x-should-retry: false`` and no Retry-After; the true wait stands in the body.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from tokenweir.core.decision import Reject
+from tokenweir.core.reasons import ReasonCode
+from tokenweir.core.units import NS_PER_MS, NS_PER_S, div_ceil, s_from_ns
+from tokenweir.http.asgi import HeaderList, json_bytes
+
+__all__ = ["Refusal", "error_object", "refusal"]
+
+_ERROR_TYPES = {
+    400: "invalid_request_error",
+    404: "not_found_error",
+    405: "invalid_request_error",
+    413: "invalid_request_error",
+    429: "rate_limit_error",
+    502: "api_error",
+    503: "service_unavailable_error",
+    504: "timeout_error",
+}
+_RETRY_AFTER_S_MAX = 60
+
+_MESSAGES = {
+    ReasonCode.OVERLOAD_KV: "the engine's KV cache has no room for this request now",
+    ReasonCode.OVERLOAD_CONCURRENCY: "as many requests as allowed are running now",
+    ReasonCode.OVERLOAD_GATE: "the engine's KV cache is nearly full",
+    ReasonCode.QUEUE_FULL: "the queue is full",
+    ReasonCode.QUEUE_TIMEOUT: "the request waited as long as it may and found no room",
+    ReasonCode.DEADLINE_UNREACHABLE: "the request cannot start before its deadline",
+    ReasonCode.DEADLINE_EXCEEDED: "the deadline passed while the request was queued",
+    ReasonCode.ENGINE_BUSY: "the engine says that it is busy",
+    ReasonCode.TOO_LARGE: "the prompt is larger than the engine can ever hold",
+    ReasonCode.OUTPUT_MAX_TOO_LARGE: "prompt and output maximum are more than the engine can hold",
+    ReasonCode.NO_HEALTHY_REPLICA: "no engine is healthy now",
+    ReasonCode.UPSTREAM_UNREACHABLE: "the engine cannot be reached",
+    ReasonCode.UPSTREAM_BROKEN: "the engine broke the connection",
+    ReasonCode.UPSTREAM_TIMEOUT: "the engine did not answer in time",
+    ReasonCode.DRAINING: "this gateway is shutting down",
+    ReasonCode.NOT_FOUND: "there is no such path",
+    ReasonCode.METHOD_NOT_ALLOWED: "this path does not take this method",
+    ReasonCode.BODY_TOO_LARGE: "the request body is too large",
+    ReasonCode.BAD_REQUEST: "the request is malformed",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """A whole answer that refuses."""
+
+    status: int
+    headers: HeaderList
+    body: bytes
+
+
+def error_object(
+    reject: Reject, *, message: str | None = None, param: str | None = None
+) -> dict[str, Any]:
+    """Return the error body: OpenAI's members, and ``tokenweir`` with whose limit and what to do.
+
+    Args:
+        reject: The refusal.
+        message: What exactly is wrong, where the reason alone does not say it. No prompt text.
+        param: The member of the request that is wrong.
+    """
+    row = reject.row
+    wait_ns = reject.wait_ns
+    return {
+        "error": {
+            "message": message or _MESSAGES[reject.reason],
+            "type": _ERROR_TYPES.get(row.status, "api_error"),
+            "param": param,
+            "code": reject.reason.value,
+            "tokenweir": {
+                "scope": row.scope.value,
+                "stage": row.stage.value,
+                "limit": reject.limit_tokens,
+                "used": reject.used_tokens,
+                "unit": _unit(reject),
+                "cost_tokens": reject.cost_tokens,
+                "wait": None if wait_ns is None else round(s_from_ns(wait_ns), 3),
+                "action": row.action,
+            },
+        }
+    }
+
+
+def refusal(reject: Reject, *, message: str | None = None, param: str | None = None) -> Refusal:
+    """Return the whole answer for a refusal; see ``error_object``."""
+    headers: HeaderList = [
+        (b"x-tokenweir-decision", b"reject"),
+        (b"x-tokenweir-reason", reject.reason.value.encode()),
+    ]
+    retry_after_ns = reject.retry_after_ns if reject.row.is_retryable else None
+    if retry_after_ns is not None and 0 < retry_after_ns <= _RETRY_AFTER_S_MAX * NS_PER_S:
+        headers += [
+            (b"retry-after", b"%d" % div_ceil(retry_after_ns, NS_PER_S)),
+            (b"retry-after-ms", b"%d" % div_ceil(retry_after_ns, NS_PER_MS)),
+            (b"x-should-retry", b"true"),
+        ]
+    else:
+        headers.append((b"x-should-retry", b"false"))
+    body = json_bytes(error_object(reject, message=message, param=param))
+    return Refusal(reject.row.status, headers, body)
+
+
+def _unit(reject: Reject) -> str:
+    if reject.reason is ReasonCode.OVERLOAD_CONCURRENCY:
+        return "requests"
+    return "bytes" if reject.reason is ReasonCode.BODY_TOO_LARGE else "tokens"
