@@ -73,12 +73,25 @@ class Account:
             return 0
         return int(self.kv_tokens * (headroom_fraction - self.headroom_penalty_fraction))
 
+    def refresh(self, *, now_ns: Nanos) -> None:
+        """Note what is held now, and take back what telemetry no longer vouches for."""
+        self.remember(now_ns=now_ns)
+        calibration = self.calibration
+        self.headroom_penalty_fraction = calibration.headroom_penalty_fraction(now_ns=now_ns)
+        if self.unattributed_tokens < 0:
+            self.unattributed_tokens = calibration.credit_tokens(
+                held_prompt_tokens=self.held_prompt_tokens, now_ns=now_ns
+            )
+
     def remember(self, *, now_ns: Nanos) -> None:
         """Note what is held now, for a scrape that will arrive later."""
         history = self._history
+        held_tokens = self.held_tokens + self.draining_tokens
         if history and now_ns - history[-1][0] < _HISTORY_GRAIN_NS:
+            # The last value of a grain stands for it: it is the one that silence after it keeps.
+            history[-1] = (history[-1][0], held_tokens)
             return
-        history.append((now_ns, self.held_tokens + self.draining_tokens))
+        history.append((now_ns, held_tokens))
         while history[0][0] < now_ns - _HISTORY_SPAN_NS:
             history.popleft()
 

@@ -82,7 +82,10 @@ class AdmitterConfig:
 
 @dataclass(frozen=True, slots=True)
 class AccountView:
-    """A frozen look at one replica's account, in tokens unless named otherwise."""
+    """A frozen look at one replica's account, in tokens unless named otherwise.
+
+    ``telemetry_age_ns`` is None while the engine has told nothing of its KV.
+    """
 
     replica: ReplicaId
     is_healthy: bool
@@ -94,6 +97,7 @@ class AccountView:
     draining_tokens: int
     unattributed_tokens: int
     drift_tokens: int
+    telemetry_age_ns: Nanos | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,10 +262,7 @@ class Admitter:
             self._pending.append(LeaseLost(lost.reservation_id, lost.replica))
         ledger.drain(now_ns=now_ns)
         for account in self._accounts:
-            account.remember(now_ns=now_ns)
-            account.headroom_penalty_fraction = account.calibration.headroom_penalty_fraction(
-                now_ns=now_ns
-            )
+            account.refresh(now_ns=now_ns)
         if len(self._queue):
             self._drop_expired()
             self._dispatch()
@@ -494,6 +495,7 @@ _NO_SHORTAGE = Shortage(ReasonCode.OVERLOAD_KV, 0, 0, 0)
 
 
 def _view(account: Account, *, now_ns: Nanos) -> AccountView:
+    scraped_ns = account.calibration.scraped_ns
     return AccountView(
         replica=account.replica,
         is_healthy=account.is_healthy,
@@ -505,4 +507,5 @@ def _view(account: Account, *, now_ns: Nanos) -> AccountView:
         draining_tokens=account.draining_tokens,
         unattributed_tokens=account.unattributed_tokens,
         drift_tokens=account.calibration.drift_tokens,
+        telemetry_age_ns=None if scraped_ns is None else now_ns - scraped_ns,
     )

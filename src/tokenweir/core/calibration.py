@@ -5,7 +5,9 @@ that same time t; drift d = real - held; u = the unattributed term.
 Rule: u moves towards d by ``gain`` at each look; capacity tests add u to what reservations hold.
 Reservations are never overwritten, so a settle after a calibration releases what it reserved and no
 more. A negative d is believed only once it has lasted ``credit_patience_ns`` without a preemption,
-and then at most for half of the held prompt tokens: it is prefix sharing, if it is anything.
+and then at most for half of the held prompt tokens: it is prefix sharing, if it is anything. Stale
+telemetry gives no credit, and neither does an engine that claims to hold nothing while our requests
+run on it: shared KV is KV still, so such a look is broken.
 Trade-off: a small gain rides out scrape noise but follows foreign traffic late.
 Source: taking the difference at the scrape's own time matters because 0.7 s of lag alone looks like
 a tenth of the pool after a spike.
@@ -53,6 +55,9 @@ class CalibrationConfig:
                 f"stale_headroom_fraction {self.stale_headroom_fraction} is not allowed, "
                 "allowed: 0 to 0.5"
             )
+        for name in ("alarm_fraction", "credit_fraction_max"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise ConfigError(f"{name} {getattr(self, name)} is not allowed, allowed: 0 to 1")
 
 
 class Calibration:
@@ -98,6 +103,8 @@ class Calibration:
         self.scraped_ns = scraped_ns
         self.drift_tokens = drift = real_tokens - held_tokens
         self._smoothed_tokens += config.gain * (drift - self._smoothed_tokens)
+        if self._smoothed_tokens < 0 and real_tokens <= 0:
+            self._smoothed_tokens = 0.0
         has_preempted = (
             preemptions_total is not None
             and self._preemptions_total is not None
@@ -118,6 +125,17 @@ class Calibration:
     def headroom_penalty_fraction(self, *, now_ns: Nanos) -> float:
         """Return what is kept free beside the policy's own headroom."""
         return self._config.stale_headroom_fraction if self.is_stale(now_ns=now_ns) else 0.0
+
+    def credit_tokens(self, *, held_prompt_tokens: int, now_ns: Nanos) -> int:
+        """Return the believed negative drift between two looks, at most 0.
+
+        Args:
+            held_prompt_tokens: Prompt tokens of what is open now.
+            now_ns: Monotonic time.
+        """
+        if self.is_stale(now_ns=now_ns):
+            return 0
+        return min(0, self._believed(now_ns, held_prompt_tokens=held_prompt_tokens))
 
     def _believed(self, now_ns: Nanos, *, held_prompt_tokens: int) -> int:
         if self._smoothed_tokens >= 0:

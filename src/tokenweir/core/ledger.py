@@ -168,8 +168,13 @@ class Ledger:
             replica: Where they run; a reservation of another replica is left alone.
             tokens_by_reservation: Output tokens so far; never counted down. Cost O(n).
             now_ns: Monotonic time.
+
+        Raises:
+            ContractError: There is no such replica.
         """
-        account = self.accounts[replica]
+        account = self.accounts.get(replica)
+        if account is None:
+            raise ContractError(f"replica {replica} is unknown")
         lease_ns = self._config.lease_ns
         for reservation_id, output_tokens in tokens_by_reservation.items():
             reservation = self._open.get(reservation_id)
@@ -258,20 +263,24 @@ class Ledger:
     def calibrate(self, signals: Signals, *, now_ns: Nanos) -> bool:
         """Take in what an engine says of its KV; returns whether drift is alarming.
 
-        Reservations are left alone: only the account's unattributed term moves.
+        Reservations are left alone: only the account's unattributed term moves. Of garbage the
+        least is believed: a pool has tokens, a reading is not negative, a look not in the future.
         """
         account = self.accounts[signals.replica]
-        if signals.kv_tokens is not None:
+        if signals.kv_tokens is not None and signals.kv_tokens > 0:
             account.kv_tokens = signals.kv_tokens
         if signals.kv_used_tokens is None:
             return False
+        scraped_ns = min(signals.scraped_ns, now_ns)
         is_alarming = account.calibration.calibrate(
-            real_tokens=signals.kv_used_tokens + (signals.waiting_prompt_tokens or 0),
-            held_tokens=account.held_tokens_at(signals.scraped_ns, now_ns=now_ns),
+            real_tokens=(
+                max(0, signals.kv_used_tokens) + max(0, signals.waiting_prompt_tokens or 0)
+            ),
+            held_tokens=account.held_tokens_at(scraped_ns, now_ns=now_ns),
             held_prompt_tokens=account.held_prompt_tokens,
             kv_tokens=account.kv_tokens or 0,
             preemptions_total=signals.preemptions_total,
-            scraped_ns=signals.scraped_ns,
+            scraped_ns=scraped_ns,
         )
         account.unattributed_tokens = account.calibration.unattributed_tokens
         return is_alarming

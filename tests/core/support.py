@@ -1,0 +1,154 @@
+"""What tests of the core build again and again: requests, replicas, an admitter, a fixed chance."""
+
+import dataclasses
+
+from tokenweir.core.account import Account
+from tokenweir.core.admitter import Admitter, AdmitterConfig
+from tokenweir.core.calibration import CalibrationConfig
+from tokenweir.core.capacity.concurrency import Concurrency
+from tokenweir.core.cost import Estimate
+from tokenweir.core.decision import Admit, Enqueue, Reject
+from tokenweir.core.ledger import Ledger, LedgerConfig
+from tokenweir.core.policy import Policy, policy
+from tokenweir.core.queues import QueueLimits
+from tokenweir.core.request import Request
+from tokenweir.core.units import NS_PER_MS, NS_PER_S, Nanos, ReplicaId, ReservationId, TicketId
+
+__all__ = [
+    "MS",
+    "ONE",
+    "S",
+    "TWO",
+    "FixedRng",
+    "account_with",
+    "admit",
+    "admitter_with",
+    "enqueue",
+    "ledger_with",
+    "reject",
+    "request",
+    "reservation",
+    "small_policy",
+    "ticket",
+]
+
+S = NS_PER_S
+MS = NS_PER_MS
+ONE = ReplicaId("one")
+TWO = ReplicaId("two")
+# What ``small_policy`` caps: low enough to be reached by a handful of requests.
+SMALL_IN_FLIGHT_MAX = 3
+
+
+class FixedRng:
+    """Chance that always draws the same."""
+
+    def __init__(self, draw: float = 0.0) -> None:
+        self.draw = draw
+
+    def random(self) -> float:
+        """Return the draw."""
+        return self.draw
+
+
+def small_policy(name: str) -> Policy:
+    """Build a policy whose concurrency cap a few requests can reach."""
+    built = policy(name)
+    if isinstance(built.capacity, Concurrency):
+        return dataclasses.replace(built, capacity=Concurrency(in_flight_max=SMALL_IN_FLIGHT_MAX))
+    return built
+
+
+def admitter_with(
+    name: str = "ledger",
+    *,
+    kv_tokens: int | None = 1_000,
+    replicas: tuple[ReplicaId, ...] = (ONE,),
+    queue: QueueLimits | None = None,
+    ledger: LedgerConfig | None = None,
+    rate_hint_tokens_per_s: float | None = None,
+) -> Admitter:
+    """Build an admitter over replicas of equal size."""
+    admitter = Admitter(
+        small_policy(name),
+        rng=FixedRng(),
+        config=AdmitterConfig(
+            queue=queue or QueueLimits(),
+            ledger=ledger or LedgerConfig(),
+            rate_hint_tokens_per_s=rate_hint_tokens_per_s,
+        ),
+    )
+    for replica in replicas:
+        admitter.add_replica(replica, kv_tokens=kv_tokens)
+    return admitter
+
+
+def ledger_with(config: LedgerConfig | None = None, *, kv_tokens: int | None = 1_000) -> Ledger:
+    """Build a ledger with one replica."""
+    ledger = Ledger(config)
+    ledger.add_replica(ONE, kv_tokens=kv_tokens, calibration=CalibrationConfig())
+    return ledger
+
+
+def account_with(
+    *,
+    kv_tokens: int | None = 1_000,
+    reserved: tuple[tuple[int, int], ...] = (),
+    draining_tokens: int = 0,
+    unattributed_tokens: int = 0,
+) -> Account:
+    """Build an account by hand from (prompt, output) pairs, as the ledger would have written it."""
+    account = Account(ONE, kv_tokens=kv_tokens, calibration=CalibrationConfig())
+    account.in_flight = len(reserved)
+    account.reserved_tokens = sum(prompt + output for prompt, output in reserved)
+    account.held_tokens = account.held_prompt_tokens = sum(prompt for prompt, _ in reserved)
+    account.draining_tokens = draining_tokens
+    account.unattributed_tokens = unattributed_tokens
+    return account
+
+
+def request(
+    request_id: str,
+    *,
+    prompt_tokens: int = 100,
+    output_tokens_max: int = 100,
+    deadline_ns: Nanos | None = None,
+) -> Request:
+    """Build a request of 200 tokens, unless told otherwise."""
+    return Request(request_id, prompt_tokens, output_tokens_max, deadline_ns=deadline_ns)
+
+
+def reservation(request_id: str) -> ReservationId:
+    """Return the id under which a request holds its reservation."""
+    return ReservationId(request_id)
+
+
+def ticket(request_id: str) -> TicketId:
+    """Return the id under which a request waits."""
+    return TicketId(request_id)
+
+
+def admit(admitter: Admitter, asked: Request, *, now_ns: Nanos = 0) -> Admit:
+    """Let a request arrive that must be admitted."""
+    decision = admitter.arrive(asked, now_ns=now_ns)
+    assert isinstance(decision, Admit), decision
+    return decision
+
+
+def enqueue(admitter: Admitter, asked: Request, *, now_ns: Nanos = 0) -> Enqueue:
+    """Let a request arrive that must wait."""
+    decision = admitter.arrive(asked, now_ns=now_ns)
+    assert isinstance(decision, Enqueue), decision
+    return decision
+
+
+def reject(admitter: Admitter, asked: Request, *, now_ns: Nanos = 0) -> Reject:
+    """Let a request arrive that must be refused."""
+    decision = admitter.arrive(asked, now_ns=now_ns)
+    assert isinstance(decision, Reject), decision
+    return decision
+
+
+def estimate(tokens: int) -> Estimate:
+    """Return an estimate of this many tokens, one of them output."""
+    return Estimate(tokens - 1, 1)
