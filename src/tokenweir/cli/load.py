@@ -1,0 +1,129 @@
+"""``tokenweir load``: open-loop replay of a trace over HTTP."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+import sys
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from tokenweir.core.errors import ConfigError
+from tokenweir.core.profile import PROFILES, profile
+from tokenweir.core.units import Nanos, ns_from_s, s_from_ns
+from tokenweir.sim.results import Slo
+from tokenweir.sim.traces import BUNDLED, read_trace
+from tokenweir.sim.workload import parse_surge
+from tokenweir.study.load.command import planned_rate_rps, run_command
+from tokenweir.study.load.plan import LoadShape, plan_requests, rate_for_load
+from tokenweir.study.load.report import load_notes, load_table
+from tokenweir.study.load.results import LoadOutcome, load_row
+from tokenweir.study.load.run import LoadTarget
+
+__all__ = ["duration_ns", "register"]
+
+_UNITS_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3_600.0}
+
+
+def duration_ns(text: str, *, option: str) -> Nanos:
+    """Read a length of time such as ``80ms``, ``30s`` or ``30`` (seconds).
+
+    Raises:
+        ConfigError: It is not of that form, or not above 0.
+    """
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)(ms|s|m|h)?", text.strip())
+    nanos = ns_from_s(float(match[1]) * _UNITS_S[match[2] or "s"]) if match else 0
+    if nanos <= 0:
+        raise ConfigError(
+            f"{option} {text!r} is not allowed, allowed: a time above 0 such as 80ms or 30s"
+        )
+    return nanos
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+
+    @app.command()
+    def load(
+        file: Annotated[
+            str, typer.Argument(help=f"A trace, or one of: {', '.join(BUNDLED)}.", metavar="FILE")
+        ],
+        url: Annotated[str, typer.Option(help="Base address of what is tested.")],
+        rate: Annotated[float | None, typer.Option(help="Mean requests per second.")] = None,
+        speed: Annotated[float | None, typer.Option(help="Times as fast as the trace.")] = None,
+        times: Annotated[
+            float | None, typer.Option("--load", help="Rate as a multiple of --profile's capacity.")
+        ] = None,
+        profile_name: Annotated[
+            str | None, typer.Option("--profile", help=f"For --load: {', '.join(PROFILES)}.")
+        ] = None,
+        requests: Annotated[int | None, typer.Option(help="Send at most so many.")] = None,
+        duration: Annotated[str | None, typer.Option(help="Arrivals end then, as in 60s.")] = None,
+        scale_tokens: Annotated[float, typer.Option(help="Lengths are multiplied by it.")] = 1.0,
+        output_max: Annotated[
+            str, typer.Option(help="Declared maximum: exact, x2, 4096, mix, unset.")
+        ] = "exact",
+        timeout: Annotated[str, typer.Option(help="A client gives up after it.")] = "600s",
+        retries: Annotated[int, typer.Option(help="After the first attempt.")] = 2,
+        slo_ttft: Annotated[str, typer.Option(help="Bound of the first token.")] = "1s",
+        slo_tpot: Annotated[str, typer.Option(help="Bound of the mean gap after it.")] = "80ms",
+        step: Annotated[str | None, typer.Option(help="A sudden step, as in 3x@30s.")] = None,
+        drain: Annotated[
+            str, typer.Option(help="Wait so long for answers after the last arrival.")
+        ] = "60s",
+        model: Annotated[str | None, typer.Option(help="Default: the first one listed.")] = None,
+        api_key: Annotated[str, typer.Option(help="Sent as bearer.")] = "load",
+        seed: Annotated[int, typer.Option(help="Of declarations, texts and backoff.")] = 1,
+        as_json: Annotated[bool, typer.Option("--json", help="Print JSON to stdout.")] = False,
+    ) -> None:
+        """Replay a trace over HTTP with real text; clients give up and retry as the SDKs do."""
+        shape = LoadShape(
+            speed=1.0 if speed is None else speed,
+            requests_max=requests,
+            duration_ns=None if duration is None else duration_ns(duration, option="duration"),
+            length_ratio=scale_tokens,
+            declaration=output_max,
+            surge=None if step is None else parse_surge(step),
+            seed=seed,
+        )
+        target = LoadTarget(
+            url=url,
+            model=model,
+            timeout_s=s_from_ns(duration_ns(timeout, option="timeout")),
+            retries=retries,
+            api_key=api_key,
+        )
+        slo = Slo(
+            ttft_ns=duration_ns(slo_ttft, option="slo-ttft"),
+            tpot_ns=duration_ns(slo_tpot, option="slo-tpot"),
+        )
+        drain_s = s_from_ns(duration_ns(drain, option="drain"))
+        if sum(option is not None for option in (rate, speed, times)) > 1:
+            raise ConfigError("rate, speed and load exclude each other, allowed: one of them")
+        if (times is None) != (profile_name is None):
+            raise ConfigError("load and profile belong together, allowed: both or neither")
+        arrivals = read_trace(file)
+        if times is not None and profile_name is not None:
+            rate = rate_for_load(arrivals, shape, load=times, profile=profile(profile_name))
+        plan = plan_requests(arrivals, dataclasses.replace(shape, rate_rps=rate))
+        outcome = run_command(plan, target, drain_s=drain_s, seed=seed)
+        _print(outcome, slo, as_json=as_json)
+        if not outcome.is_complete:
+            raise typer.Exit(130)
+
+
+def _print(outcome: LoadOutcome, slo: Slo, *, as_json: bool) -> None:
+    rate_rps = planned_rate_rps(outcome.plan)
+    row = load_row(outcome, slo, load=rate_rps, policy=None, queue=None)
+    notes = load_notes(row["ours"])
+    if as_json:
+        sys.stdout.write(json.dumps({"rows": [row]}) + "\n")
+        sys.stderr.writelines(f"{note}\n" for note in notes)
+        return
+    console = Console()
+    console.print(load_table(row["ours"], title=f"{rate_rps:.2f} requests/s"))
+    for note in notes:
+        console.print(note, highlight=False)
