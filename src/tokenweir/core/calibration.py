@@ -124,7 +124,10 @@ class Calibration:
 
     def headroom_penalty_fraction(self, *, now_ns: Nanos) -> float:
         """Return what is kept free beside the policy's own headroom."""
-        return self._config.stale_headroom_fraction if self.is_stale(now_ns=now_ns) else 0.0
+        scraped_ns = self.scraped_ns
+        if scraped_ns is None or now_ns - scraped_ns <= self._config.stale_ns:
+            return 0.0
+        return self._config.stale_headroom_fraction
 
     def credit_tokens(self, *, held_prompt_tokens: int, now_ns: Nanos) -> int:
         """Return the believed negative drift between two looks, at most 0.

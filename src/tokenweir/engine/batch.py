@@ -14,13 +14,13 @@ Source: this allocation reproduces the article's occupancy and gate rows; its te
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from tokenweir.core.errors import ConfigError, ContractError, InvariantError
 from tokenweir.core.profile import EngineProfile
 from tokenweir.core.units import Nanos
+from tokenweir.engine.line import WaitingLine
 from tokenweir.engine.sequence import Phase, Sequence
 
 __all__ = ["DISCIPLINES", "Engine", "StepResult"]
@@ -39,9 +39,9 @@ class StepResult:
         duration_ns: How long it took.
     """
 
-    first: list[Sequence] = field(default_factory=list)
-    finished: list[Sequence] = field(default_factory=list)
-    preempted: list[Sequence] = field(default_factory=list)
+    first: list[Sequence]
+    finished: list[Sequence]
+    preempted: list[Sequence]
     duration_ns: Nanos = 0
 
 
@@ -62,19 +62,17 @@ class Engine:
         self.discipline = discipline
         self.step_index = 0
         self.kv_used_tokens = 0
-        self.waiting_prompt_tokens = 0
         self.preemptions_total = 0
         self.prefill_tokens_total = 0
         self.decode_tokens_total = 0
         self.recomputed_tokens_total = 0
         self._sequences: dict[str, Sequence] = {}
-        self._waiting: deque[Sequence] = deque()
-        # A lower bound, which spares first_fit most of its walks along the line.
-        self._smallest_waiting_tokens = profile.kv_tokens
+        self._line = WaitingLine()
         # Ordered by entry: the last one is the next to be preempted.
         self._batch: dict[str, Sequence] = {}
         self._prefilling: list[Sequence] = []
         self._decoding = 0
+        self._paced_ns = profile.step_ns if profile.is_paced else 0
         self._finishing: dict[int, list[Sequence]] = {}
 
     # --- requests -----------------------------------------------------------------------------
@@ -108,8 +106,7 @@ class Engine:
             )
         sequence = Sequence(sequence_id, prompt_tokens=prompt_tokens, output_tokens=output_tokens)
         self._sequences[sequence_id] = sequence
-        self._waiting.append(sequence)
-        self._line_up(sequence)
+        self._line.push_back(sequence)
         return sequence
 
     def abort(self, sequence_id: str) -> Sequence | None:
@@ -118,8 +115,7 @@ class Engine:
         if sequence is None:
             return None
         if sequence.phase is Phase.WAITING:
-            self._waiting.remove(sequence)
-            self.waiting_prompt_tokens -= sequence.prefill_tokens
+            self._line.remove(sequence)
         else:
             self._leave_batch(sequence)
         sequence.end(step=self.step_index)
@@ -140,7 +136,12 @@ class Engine:
     @property
     def waiting(self) -> int:
         """Sequences in the waiting line."""
-        return len(self._waiting)
+        return len(self._line)
+
+    @property
+    def waiting_prompt_tokens(self) -> int:
+        """Tokens that the waiting line has to prefill."""
+        return self._line.tokens
 
     @property
     def worked_tokens_total(self) -> int:
@@ -167,13 +168,15 @@ class Engine:
                 f"engine says {self.kv_used_tokens} KV tokens of {self.profile.kv_tokens}, "
                 f"its batch adds up to {held}"
             )
-        waiting = sum(s.prefill_tokens for s in self._waiting)
+        waiting = sum(
+            s.prefill_tokens for s in self._sequences.values() if s.phase is Phase.WAITING
+        )
         if waiting != self.waiting_prompt_tokens:
             raise InvariantError(
                 f"engine says {self.waiting_prompt_tokens} waiting tokens, "
                 f"its line adds up to {waiting}"
             )
-        if len(self._batch) + len(self._waiting) != len(self._sequences):
+        if len(self._batch) + len(self._line) != len(self._sequences):
             raise InvariantError("a sequence is neither in the batch nor in the line")
 
     # --- a step -------------------------------------------------------------------------------
@@ -183,58 +186,35 @@ class Engine:
 
         What it brought about is true at its end; the engine's own account moves at once.
         """
-        result = StepResult()
-        worked_before = self.prefill_tokens_total + self.decode_tokens_total
-        if self._waiting:
+        result = StepResult([], [], [])
+        worked_before_tokens = self.prefill_tokens_total + self.decode_tokens_total
+        if self._line:
             self._enter()
         if self._decoding:
             self._decode(result)
         if self._prefilling:
             self._prefill(result)
         self.step_index += 1
-        result.duration_ns = self.profile.duration_ns(
-            tokens=self.prefill_tokens_total + self.decode_tokens_total - worked_before,
-            kv_tokens=self.kv_used_tokens,
+        result.duration_ns = self._paced_ns or self.profile.duration_ns(
+            tokens=self.worked_tokens_total - worked_before_tokens, kv_tokens=self.kv_used_tokens
         )
         return result
 
-    def _line_up(self, sequence: Sequence) -> None:
-        self.waiting_prompt_tokens += sequence.prefill_tokens
-        self._smallest_waiting_tokens = min(self._smallest_waiting_tokens, sequence.prefill_tokens)
-
     def _enter(self) -> None:
+        line = self._line
         room = self.profile.kv_tokens - self.kv_used_tokens
         seats = self.profile.sequences_max - len(self._batch)
-        waiting = self._waiting
-        if self.discipline == "fifo":
-            while waiting and seats > 0 and waiting[0].prefill_tokens <= room:
-                sequence = waiting.popleft()
-                room -= sequence.prefill_tokens
-                seats -= 1
-                self._enter_batch(sequence)
-            return
-        if room < self._smallest_waiting_tokens or seats <= 0:
-            return
-        fitting: list[int] = []
-        smallest = self.profile.kv_tokens
-        for place, sequence in enumerate(waiting):
-            need = sequence.prefill_tokens
-            if need <= room and seats > 0:
-                room -= need
-                seats -= 1
-                fitting.append(place)
-                self._enter_batch(sequence)
-                if room < self._smallest_waiting_tokens:
-                    break
-            elif need < smallest:
-                smallest = need
-        else:
-            self._smallest_waiting_tokens = smallest
-        for place in reversed(fitting):
-            del waiting[place]
+        is_fifo = self.discipline == "fifo"
+        while seats > 0 and room > 0:
+            sequence = line.head() if is_fifo else line.first_fitting(room)
+            if sequence is None or sequence.prefill_tokens > room:
+                return
+            line.remove(sequence)
+            room -= sequence.prefill_tokens
+            seats -= 1
+            self._enter_batch(sequence)
 
     def _enter_batch(self, sequence: Sequence) -> None:
-        self.waiting_prompt_tokens -= sequence.prefill_tokens
         self.kv_used_tokens += sequence.prefill_tokens
         sequence.begin_prefill()
         self._batch[sequence.sequence_id] = sequence
@@ -264,8 +244,7 @@ class Engine:
             else sequence.kv_tokens(step=self.step_index)
         )
         sequence.lose_kv(step=self.step_index)
-        self._waiting.appendleft(sequence)
-        self._line_up(sequence)
+        self._line.push_front(sequence)
         self.preemptions_total += 1
         result.preempted.append(sequence)
 

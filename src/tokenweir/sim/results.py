@@ -95,7 +95,7 @@ def summary(record: Record, slo: Slo) -> dict[str, Any]:
 
 
 def series(record: Record) -> list[dict[str, Any]]:
-    """Return the run second by second: its state, what arrived, and how much of that was refused."""
+    """Return the run second by second: its state, what arrived and how much was refused."""
     seconds = [a.arrive_ns // NS_PER_S for a in record.attempts]
     arrived = Counter(seconds)
     refused = Counter(
@@ -116,7 +116,7 @@ def series(record: Record) -> list[dict[str, Any]]:
 
 
 def _worked_for(attempts: Sequence[Attempt]) -> int:
-    """Return the engine's work for them: the step that ends a prefill gives the first token free."""
+    """Return the engine's work: the step that ends a prefill gives the first token free."""
     return sum(a.prompt_tokens + a.output_tokens - 1 for a in attempts)
 
 

@@ -116,8 +116,12 @@ class Simulation:
         self._boundary_ns: Nanos = _NEVER
         self._running_step: StepResult | None = None
         # As of the last boundary: inside a step nobody outside sees what it changes.
+        self._seen_running = 0
+        self._seen_waiting = 0
+        self._seen_kv_tokens = 0
         self._seen_occupied_tokens = 0
-        self._seen = (0, 0, 0.0)
+        # Between boundaries engine and ledger move together, so that one look serves.
+        self._is_observed = False
         self._attempts: list[Attempt] = []
         self._open: dict[str, Attempt] = {}
         self._queued = 0
@@ -185,7 +189,7 @@ class Simulation:
             lengths=(arrival.prompt_tokens, arrival.output_tokens, declared),
         )
         self._attempts.append(attempt)
-        if self._observes:
+        if self._observes and not self._is_observed:
             self._observe()
         request = Request(
             attempt.request_id,
@@ -247,15 +251,16 @@ class Simulation:
             return
         self._running_step = engine.step()
         # Whoever came since the last boundary has its place in the batch, or really waits.
-        running, _, kv_fraction = self._seen
-        self._seen = (running, engine.waiting, kv_fraction)
+        self._seen_waiting = engine.waiting
         self._boundary_ns = now_ns + self._running_step.duration_ns
 
     def _look(self) -> None:
         engine = self._engine
+        self._is_observed = False
+        self._seen_running = engine.running
+        self._seen_waiting = engine.waiting
+        self._seen_kv_tokens = engine.kv_used_tokens
         self._seen_occupied_tokens = engine.kv_used_tokens + engine.waiting_prompt_tokens
-        kv_fraction = engine.kv_used_tokens / self._scenario.profile.kv_tokens
-        self._seen = (engine.running, engine.waiting, kv_fraction)
 
     def _finish(self, sequence: EngineSequence) -> None:
         attempt = self._open.pop(sequence.sequence_id, None)
@@ -366,6 +371,8 @@ class Simulation:
         heapq.heappush(self._events, (when_ns, self._sequence, what))
 
     def _observe(self) -> None:
+        # An idle engine has no boundaries: its telemetry would grow stale.
+        self._is_observed = self._boundary_ns != _NEVER
         self._admitter.observe(
             Signals(
                 REPLICA,
@@ -378,9 +385,14 @@ class Simulation:
         )
 
     def _sample(self) -> None:
-        running, waiting, kv_fraction = self._seen
         self._samples.append(
-            Sample(self._next_sample_ns // NS_PER_S, running, waiting, self._queued, kv_fraction)
+            Sample(
+                self._next_sample_ns // NS_PER_S,
+                self._seen_running,
+                self._seen_waiting,
+                self._queued,
+                self._seen_kv_tokens / self._scenario.profile.kv_tokens,
+            )
         )
         self._next_sample_ns += NS_PER_S
         if self._scenario.checks:

@@ -7,9 +7,10 @@ from it. Two experiments that differ in policy only see the same requests, decla
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 from tokenweir.core.admitter import Admitter, AdmitterConfig
@@ -21,12 +22,12 @@ from tokenweir.core.profile import EngineProfile, profile
 from tokenweir.core.queues import QueueLimits
 from tokenweir.core.units import ns_from_s
 from tokenweir.sim.clients import ClientModel
-from tokenweir.sim.results import Slo, summary
+from tokenweir.sim.results import Slo, series, summary
 from tokenweir.sim.simulator import Record, Scenario, simulate
 from tokenweir.sim.traces import Arrival
 from tokenweir.sim.workload import article_workload, declared_maxima, uniforms
 
-__all__ = ["Experiment", "mean_summary", "run_experiment", "run_seeds", "workload_of"]
+__all__ = ["Experiment", "Outcome", "mean_of", "run_experiment", "run_seeds", "workload_of"]
 
 NO_QUEUE = QueueLimits(items_max=0)
 
@@ -67,7 +68,13 @@ class Experiment:
 
 def workload_of(experiment: Experiment, *, seed: int) -> Sequence[Arrival]:
     """Return the unique requests of a run."""
-    return experiment.arrivals or article_workload(experiment.segments, seed=seed)
+    return experiment.arrivals or _article_workload(experiment.segments, seed)
+
+
+@lru_cache(maxsize=8)
+def _article_workload(segments: tuple[tuple[float, float], ...], seed: int) -> tuple[Arrival, ...]:
+    """Make a workload once for all policies that are compared on it."""
+    return tuple(article_workload(segments, seed=seed))
 
 
 def run_experiment(
@@ -111,41 +118,73 @@ def admitter_of(experiment: Experiment, *, seed: int) -> Admitter:
     return Admitter(chosen, rng=random.Random(seed), config=config)
 
 
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """One run's figures and its course, second by second."""
+
+    summary: dict[str, Any]
+    series: list[dict[str, Any]]
+
+
 def run_seeds(
-    experiments: Sequence[Experiment], *, seeds: Sequence[int], processes: int = 1
-) -> list[list[dict[str, Any]]]:
-    """Return the summaries of every experiment, by experiment and then by seed, in order."""
+    experiments: Sequence[Experiment],
+    *,
+    seeds: Sequence[int],
+    processes: int = 1,
+    on_run: Callable[[], None] = lambda: None,
+) -> list[Outcome]:
+    """Run every experiment with every seed and average each experiment over its seeds.
+
+    Args:
+        experiments: What to run.
+        seeds: Of every random stream; the same for all experiments.
+        processes: Runs at once; the result does not depend on it.
+        on_run: Called after each run.
+
+    Returns:
+        One outcome per experiment, in order.
+    """
     jobs = [(experiment, seed) for experiment in experiments for seed in seeds]
+    outcomes: list[Outcome] = []
     if processes > 1 and len(jobs) > 1:
         with ProcessPoolExecutor(processes) as pool:
-            results = list(pool.map(_summarise, jobs))
+            for outcome in pool.map(_run_job, jobs):
+                outcomes.append(outcome)
+                on_run()
     else:
-        results = [_summarise(job) for job in jobs]
+        for job in jobs:
+            outcomes.append(_run_job(job))
+            on_run()
     size = len(seeds)
-    return [results[i * size : (i + 1) * size] for i in range(len(experiments))]
+    return [_mean_outcome(outcomes[i : i + size]) for i in range(0, len(outcomes), size)]
 
 
-def _summarise(job: tuple[Experiment, int]) -> dict[str, Any]:
+def _run_job(job: tuple[Experiment, int]) -> Outcome:
     experiment, seed = job
-    return summary(run_experiment(experiment, seed=seed), experiment.slo)
+    record = run_experiment(experiment, seed=seed)
+    return Outcome(summary(record, experiment.slo), series(record))
 
 
-def mean_summary(summaries: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Average every figure over seeds; None wherever one seed has none; texts and tables merge."""
-    merged: dict[str, Any] = {}
-    for name, first in summaries[0].items():
-        values = [s[name] for s in summaries]
-        if isinstance(first, dict):
-            keys = dict.fromkeys(key for value in values for key in value)
-            merged[name] = {
-                key: mean_summary([{"v": value.get(key, 0)} for value in values])["v"]
-                if not isinstance(first.get(key, values[-1].get(key)), dict)
-                else mean_summary([value[key] for value in values if key in value])
-                for key in keys
-            }
-        elif any(value is None for value in values):
-            merged[name] = None
-        else:
-            mean = sum(values) / len(values)
-            merged[name] = round(mean, 6) if mean != int(mean) else int(mean)
-    return merged
+def _mean_outcome(outcomes: Sequence[Outcome]) -> Outcome:
+    merged: dict[str, Any] = mean_of([o.summary for o in outcomes])
+    seconds = zip(*(o.series for o in outcomes), strict=False)
+    return Outcome(merged, [mean_of(list(rows)) for rows in seconds])
+
+
+def mean_of(values: Sequence[Any]) -> Any:
+    """Average numbers, and dicts of them key by key; None where any value is None."""
+    if any(value is None for value in values):
+        return None
+    if isinstance(values[0], dict):
+        keys = dict.fromkeys(key for value in values for key in value)
+        return {key: mean_of(_column(values, key)) for key in keys}
+    mean = sum(values) / len(values)
+    return int(mean) if mean == int(mean) else round(mean, 6)
+
+
+def _column(values: Sequence[dict[str, Any]], key: str) -> list[Any]:
+    """Return one key's values; a missing count is 0, a missing table has no say."""
+    present = [value[key] for value in values if key in value]
+    if isinstance(present[0], dict):
+        return present
+    return present + [0] * (len(values) - len(present))

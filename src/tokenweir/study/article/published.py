@@ -47,7 +47,7 @@ _BOTH = ("fifo", "first_fit")
 SPIKE = "30-140-30"
 
 
-def _steady(load: str, policy: str, figures: tuple[float, ...]) -> PublishedRow:
+def _steady(load: str, policy: str, *figures: float) -> PublishedRow:
     queues = _BOTH if policy == "none" else ("fifo",)
     named = dict(zip(_STEADY_NAMES, figures, strict=True))
     return PublishedRow("steady", load, policy, named, queues)
@@ -58,16 +58,16 @@ def _retry(policy: str, figures: tuple[float, ...]) -> PublishedRow:
 
 
 PUBLISHED: tuple[PublishedRow, ...] = (
-    _steady("40", "none", (2367, 0, 2279, 0.963, 0.10, 0.76, 35599, 105)),
-    _steady("40", "concurrency", (2367, 137, 2143, 0.905, 0.05, 0.26, 33517, 1)),
-    _steady("40", "token", (2367, 78, 2201, 0.930, 0.05, 0.28, 33925, 0)),
+    _steady("40", "none", 2367, 0, 2279, 0.963, 0.10, 0.76, 35599, 105),
+    _steady("40", "concurrency", 2367, 137, 2143, 0.905, 0.05, 0.26, 33517, 1),
+    _steady("40", "token", 2367, 78, 2201, 0.930, 0.05, 0.28, 33925, 0),
     PublishedRow("steady", "40", "token_amort", {"refused": 77}),
-    _steady("80", "none", (4770, 0, 2681, 0.276, 1.05, 32.77, 39150, 770)),
-    _steady("80", "concurrency", (4770, 2317, 2356, 0.494, 0.06, 0.67, 35970, 1)),
-    _steady("80", "token", (4770, 1899, 2753, 0.577, 0.16, 0.80, 38312, 0)),
-    _steady("140", "none", (8297, 0, 2892, 0.200, 0.36, 47.10, 39181, 1017)),
-    _steady("140", "concurrency", (8297, 5823, 2374, 0.284, 0.07, 0.95, 36582, 2)),
-    _steady("140", "token", (8297, 5130, 3036, 0.361, 0.29, 1.08, 39375, 0)),
+    _steady("80", "none", 4770, 0, 2681, 0.276, 1.05, 32.77, 39150, 770),
+    _steady("80", "concurrency", 4770, 2317, 2356, 0.494, 0.06, 0.67, 35970, 1),
+    _steady("80", "token", 4770, 1899, 2753, 0.577, 0.16, 0.80, 38312, 0),
+    _steady("140", "none", 8297, 0, 2892, 0.200, 0.36, 47.10, 39181, 1017),
+    _steady("140", "concurrency", 8297, 5823, 2374, 0.284, 0.07, 0.95, 36582, 2),
+    _steady("140", "token", 8297, 5130, 3036, 0.361, 0.29, 1.08, 39375, 0),
     PublishedRow("steady", "140", "token_amort", {"goodput_per_attempt": 0.353}),
     PublishedRow("spike", SPIKE, "none", {}, _BOTH),
     PublishedRow("spike", SPIKE, "token", {"goodput_per_attempt": 0.545}),
