@@ -62,6 +62,9 @@ def register(app: typer.Typer) -> None:
         ] = None,
         requests: Annotated[int | None, typer.Option(help="Send at most so many.")] = None,
         duration: Annotated[str | None, typer.Option(help="Arrivals end then, as in 60s.")] = None,
+        skip: Annotated[
+            str | None, typer.Option(help="Leave out the trace's first part, as in 5m.")
+        ] = None,
         scale_tokens: Annotated[float, typer.Option(help="Lengths are multiplied by it.")] = 1.0,
         output_max: Annotated[
             str, typer.Option(help="Declared maximum: exact, x2, 4096, mix, unset.")
@@ -84,6 +87,7 @@ def register(app: typer.Typer) -> None:
             speed=1.0 if speed is None else speed,
             requests_max=requests,
             duration_ns=None if duration is None else duration_ns(duration, option="duration"),
+            skip_ns=0 if skip is None else duration_ns(skip, option="skip"),
             length_ratio=scale_tokens,
             declaration=output_max,
             surge=None if step is None else parse_surge(step),

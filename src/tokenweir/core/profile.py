@@ -90,12 +90,13 @@ PROFILES: dict[str, EngineProfile] = {
     ),
     "demo": EngineProfile(
         name="demo",
-        source="the article's engine at 1/16 of its speed and pool, so that two cores can feed it",
-        step_ns=20 * NS_PER_MS,
-        step_tokens_max=50,
-        chunk_tokens_max=50,
+        source="the article's engine for lengths of a quarter, slow enough for two cores to feed: "
+        "a quarter of the tokens in a step four times as long, 1/16 of the pool",
+        step_ns=40 * NS_PER_MS,
+        step_tokens_max=100,
+        chunk_tokens_max=128,
         kv_tokens=5_600,
-        sequences_max=50,
+        sequences_max=100,
     ),
 }
 

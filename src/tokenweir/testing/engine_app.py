@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
 from tokenweir.core.units import Nanos, s_from_ns
-from tokenweir.engine.batch import Engine
+from tokenweir.engine.batch import Engine, StepResult
 from tokenweir.testing.engine_metrics import EngineMetrics
 from tokenweir.testing.engine_stream import AnswerStream
 from tokenweir.testing.engine_wire import (
@@ -42,13 +42,13 @@ _PLAIN = b"text/plain; version=0.0.4; charset=utf-8"
 
 
 class EngineApp:
-    """The application; ``run_step`` is called by the server's stepping loop."""
+    """The application; the server's stepping loop steps the engine and delivers the results."""
 
     def __init__(self, engine: Engine, *, queued_max: int | None = None) -> None:
         """Serve an engine.
 
         Args:
-            engine: Stepped by the caller through ``run_step`` alone.
+            engine: Stepped by the caller, who delivers each result.
             queued_max: Requests that may be running or waiting together before the engine answers
                 that it is busy, as vLLM's own admission does; None for no limit.
         """
@@ -79,18 +79,18 @@ class EngineApp:
             return
         await _answer(send, body, content_type=content_type)
 
-    def run_step(self, *, now_ns: Nanos) -> None:
-        """Run one step of the engine and hand every new token to its stream."""
-        engine = self.engine
-        result = engine.step()
+    def deliver(self, result: StepResult, *, now_ns: Nanos) -> None:
+        """Hand every token of the last step to its stream, at the step's end."""
         for sequence in result.first:
             self.metrics.prompt_tokens_total += sequence.prompt_tokens
-        # After the step: whoever decodes has just got a token, and so has whoever finished.
-        for sequence in engine.decoding():
+        # Whoever decodes after a step has got a token in it, and so has whoever finished. Clients
+        # that left since have taken their streams with them.
+        for sequence in self.engine.decoding():
             self._note_token(self._streams[sequence.sequence_id], now_ns=now_ns, is_last=False)
         for sequence in result.finished:
-            stream = self._streams.pop(sequence.sequence_id)
-            self._note_token(stream, now_ns=now_ns, is_last=True)
+            stream = self._streams.pop(sequence.sequence_id, None)
+            if stream is not None:
+                self._note_token(stream, now_ns=now_ns, is_last=True)
 
     def stop(self) -> None:
         """Cut every answer off and take no more requests."""

@@ -1,43 +1,50 @@
-"""When is the engine's next step due on a wall clock, and what happens when it is late?
+"""When does the engine's running step end on a wall clock, and what happens when the loop is late?
 
-Rule: steps are due every T = ``step_ns`` / speed after the moment work began; a late loop runs the
-missed steps at once, at most ``CATCH_UP_STEPS_MAX``, and lets the rest of the delay go, as an
-engine whose host stood still would. An idle engine takes no steps; its next one ends T after work
-arrives.
+Rule: a step of duration T ends T / speed after the one before it ended, or after work arrived at an
+idle engine, which takes no steps. A late loop runs what it missed at once; what it is late beyond
+``LATE_STEPS_MAX`` steps is let go, as an engine whose host stood still would.
 """
 
 from __future__ import annotations
 
 from tokenweir.core.units import Nanos
 
-__all__ = ["CATCH_UP_STEPS_MAX", "StepSchedule"]
+__all__ = ["LATE_STEPS_MAX", "StepPace"]
 
-CATCH_UP_STEPS_MAX = 10
+LATE_STEPS_MAX = 10
 
 
-class StepSchedule:
-    """The due times of steps on a monotonic clock."""
+class StepPace:
+    """The end times of steps on a monotonic clock."""
 
-    def __init__(self, period_ns: Nanos) -> None:
-        """Start idle; ``period_ns`` is at least 1."""
-        self.period_ns = period_ns
-        self.lost_steps = 0
-        self._due_ns: Nanos = 0
+    def __init__(self, *, speed: float) -> None:
+        """Start idle.
 
-    def begin(self, *, now_ns: Nanos) -> None:
+        Args:
+            speed: How many times faster than the profile, above 0.
+        """
+        self.lost_ns: Nanos = 0
+        self._speed = speed
+        self._end_ns: Nanos = 0
+
+    def resume(self, *, now_ns: Nanos) -> None:
         """Note that work has arrived at an idle engine."""
-        self._due_ns = now_ns + self.period_ns
+        self._end_ns = now_ns
+
+    def begin_step(self, duration_ns: Nanos, *, now_ns: Nanos) -> None:
+        """Begin the next step where the last one ended.
+
+        Args:
+            duration_ns: By the profile, at its own speed.
+            now_ns: To see how late the loop is.
+        """
+        length_ns = max(round(duration_ns / self._speed), 1)
+        late_ns = now_ns - self._end_ns - LATE_STEPS_MAX * length_ns
+        if late_ns > 0:
+            self.lost_ns += late_ns
+            self._end_ns += late_ns
+        self._end_ns += length_ns
 
     def wait_ns(self, *, now_ns: Nanos) -> Nanos:
-        """Return the time until the next step is due, at least 0."""
-        return max(self._due_ns - now_ns, 0)
-
-    def take(self, *, now_ns: Nanos) -> int:
-        """Return how many steps to run now, and schedule the one after them."""
-        if now_ns < self._due_ns:
-            return 0
-        steps = (now_ns - self._due_ns) // self.period_ns + 1
-        self._due_ns += steps * self.period_ns
-        lost = max(steps - CATCH_UP_STEPS_MAX, 0)
-        self.lost_steps += lost
-        return steps - lost
+        """Return the time until the running step ends, 0 where it should have ended."""
+        return max(self._end_ns - now_ns, 0)

@@ -19,7 +19,7 @@ from tokenweir.core.profile import EngineProfile
 from tokenweir.core.units import NS_PER_S
 from tokenweir.engine.batch import Engine
 from tokenweir.testing.engine_app import EngineApp
-from tokenweir.testing.engine_pace import StepSchedule
+from tokenweir.testing.engine_pace import StepPace
 
 __all__ = ["EngineServer", "start_engine"]
 
@@ -29,12 +29,12 @@ _START_S_MAX = 10.0
 class EngineServer:
     """A running emulated engine; made by ``start_engine``, ended by ``stop``."""
 
-    def __init__(self, app: EngineApp, *, listener: socket.socket, schedule: StepSchedule) -> None:
+    def __init__(self, app: EngineApp, *, listener: socket.socket, pace: StepPace) -> None:
         host, self.port = listener.getsockname()[:2]
         self.url = f"http://{host}:{self.port}"
         self.app = app
         self.engine = app.engine
-        self.schedule = schedule
+        self.pace = pace
         self._listener = listener
         config = uvicorn.Config(
             app,
@@ -73,16 +73,17 @@ class EngineServer:
         await asyncio.gather(stepping, return_exceptions=True)
 
     async def _run_steps(self) -> None:
-        app, engine, schedule = self.app, self.engine, self.schedule
+        app, engine, pace = self.app, self.engine, self.pace
         while True:
             if engine.is_idle:
                 app.has_work.clear()
                 await app.has_work.wait()
-                schedule.begin(now_ns=time.monotonic_ns())
-            await asyncio.sleep(schedule.wait_ns(now_ns=time.monotonic_ns()) / NS_PER_S)
-            now_ns = time.monotonic_ns()
-            for _ in range(schedule.take(now_ns=now_ns)):
-                app.run_step(now_ns=now_ns)
+                pace.resume(now_ns=time.monotonic_ns())
+            # What is in a step is settled when it begins; its tokens exist when it ends.
+            result = engine.step()
+            pace.begin_step(result.duration_ns, now_ns=time.monotonic_ns())
+            await asyncio.sleep(pace.wait_ns(now_ns=time.monotonic_ns()) / NS_PER_S)
+            app.deliver(result, now_ns=time.monotonic_ns())
 
 
 async def start_engine(
@@ -112,11 +113,9 @@ async def start_engine(
     if queued_max is not None and queued_max < 1:
         raise ConfigError(f"max-queued {queued_max} is not allowed, allowed: 1 or more")
     engine = Engine(profile, discipline=discipline)
-    schedule = StepSchedule(max(round(profile.step_ns / speed), 1))
     listener = _listen(host, port)
-    server = EngineServer(
-        EngineApp(engine, queued_max=queued_max), listener=listener, schedule=schedule
-    )
+    app = EngineApp(engine, queued_max=queued_max)
+    server = EngineServer(app, listener=listener, pace=StepPace(speed=speed))
     await server.start()
     return server
 

@@ -1,6 +1,6 @@
 """Which requests are sent, when, how long are they, and what do they declare?
 
-Rule: take the first requests of a trace, multiply their lengths by ``length_ratio``, divide their
+Rule: take consecutive requests of a trace, multiply their lengths by ``length_ratio``, divide their
 times so that their own mean rate is the one asked for (or by ``speed``), then compress what comes
 after a surge. Declared maxima follow from the true output of the trace and are scaled with it: a
 maximum of 4,096 beside lengths of a quarter would be a declaration nobody makes.
@@ -8,6 +8,7 @@ maximum of 4,096 beside lengths of a quarter would be a declaration nobody makes
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -31,6 +32,7 @@ class LoadShape:
         speed: Times as fast as the trace; used where no rate is given.
         requests_max: Take at most so many requests.
         duration_ns: Arrivals end then.
+        skip_ns: The trace's first part is left out, 0 or more.
         length_ratio: Lengths are multiplied by it, above 0.
         declaration: What is declared as output maximum, a row of ``DECLARATIONS``.
         surge: A sudden step of the rate.
@@ -41,6 +43,7 @@ class LoadShape:
     speed: float = 1.0
     requests_max: int | None = None
     duration_ns: Nanos | None = None
+    skip_ns: Nanos = 0
     length_ratio: float = 1.0
     declaration: str = "exact"
     surge: Surge | None = None
@@ -90,6 +93,7 @@ def plan_requests(arrivals: Sequence[Arrival], shape: LoadShape) -> list[Planned
     Raises:
         ConfigError: Nothing is left to send, or the declaration is unknown.
     """
+    arrivals = _skipped(arrivals, shape.skip_ns)
     taken = _taken(arrivals, shape)
     timed = _timed(arrivals, taken, shape=shape)
     if shape.surge is not None:
@@ -130,9 +134,10 @@ def rate_for_load(
     """
     if not load > 0:
         raise ConfigError(f"load {load:g} is not allowed, allowed: above 0")
+    arrivals = _skipped(arrivals, shape.skip_ns)
     rate = 1.0
     for _ in range(4):
-        taken = _taken(arrivals, _at_rate(shape, rate))
+        taken = _taken(arrivals, dataclasses.replace(shape, rate_rps=rate))
         tokens = sum(
             _prompt_tokens(a, shape.length_ratio) + _output_tokens(a, shape.length_ratio)
             for a in taken
@@ -141,16 +146,17 @@ def rate_for_load(
     return rate
 
 
-def _at_rate(shape: LoadShape, rate_rps: float) -> LoadShape:
-    return LoadShape(
-        rate_rps=rate_rps,
-        requests_max=shape.requests_max,
-        duration_ns=shape.duration_ns,
-        length_ratio=shape.length_ratio,
-        declaration=shape.declaration,
-        surge=shape.surge,
-        seed=shape.seed,
-    )
+def _skipped(arrivals: Sequence[Arrival], skip_ns: Nanos) -> Sequence[Arrival]:
+    if skip_ns == 0:
+        return arrivals
+    left = [a for a in arrivals if a.arrival_ns >= skip_ns]
+    if not left:
+        raise ConfigError(
+            f"skip {s_from_ns(skip_ns):g} s leaves nothing, allowed: less than the trace's "
+            f"{s_from_ns(arrivals[-1].arrival_ns):.0f} s"
+        )
+    start_ns = left[0].arrival_ns
+    return [dataclasses.replace(a, arrival_ns=a.arrival_ns - start_ns) for a in left]
 
 
 def _taken(arrivals: Sequence[Arrival], shape: LoadShape) -> Sequence[Arrival]:
