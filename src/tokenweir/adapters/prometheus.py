@@ -102,6 +102,7 @@ class PrometheusMetrics(Collector):
         """Start without pools."""
         self._registry = CollectorRegistry(auto_describe=False)
         self._pools: list[tuple[PoolMetrics, PoolState]] = []
+        self.http_refusals: Counter[ReasonCode] = Counter()
         self._wait = self._histogram(
             "queue_wait_seconds", "Time in our queue.", buckets=_WAIT_BUCKETS_S
         )
@@ -138,6 +139,10 @@ class PrometheusMetrics(Collector):
         """Yield every family that is not a histogram; called by the registry."""
         states = [(metrics, *state()) for metrics, state in self._pools]
         yield from self._events()
+        early = _counter("http_refusals", "Refused before a pool was chosen.", "reason")
+        for reason, count in self.http_refusals.items():
+            early.add_metric((reason.value,), count)
+        yield early
         refusals = _counter("refusals", "Refused requests.", "pool", "reason", "prompt_tokens")
         for metrics, _, counts in states:
             for (reason, bucket), count in counts.items():

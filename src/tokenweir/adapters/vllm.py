@@ -94,7 +94,13 @@ class VllmTelemetry:
     """Looks at one replica's ``/metrics``."""
 
     def __init__(
-        self, replica: ReplicaId, upstream: Upstream, *, clock: Clock, timeout_ns: Nanos = NS_PER_S
+        self,
+        replica: ReplicaId,
+        upstream: Upstream,
+        *,
+        clock: Clock,
+        kv_tokens: int | None = None,
+        timeout_ns: Nanos = NS_PER_S,
     ) -> None:
         """Prepare.
 
@@ -102,6 +108,7 @@ class VllmTelemetry:
             replica: Whose signals these are.
             upstream: Where its server is.
             clock: Monotonic time.
+            kv_tokens: Size of the KV cache where it is set by hand, which then holds.
             timeout_ns: Longest time for one page, above 0. An overloaded engine has been seen to
                 need half a second.
         """
@@ -110,7 +117,8 @@ class VllmTelemetry:
         self._clock = clock
         self._timeout_s = s_from_ns(timeout_ns)
         self._silent_looks = 0
-        self._kv_tokens: int | None = None
+        self._kv_tokens = kv_tokens
+        self._is_size_set = kv_tokens is not None
         self._has_warned = False
         self._is_up = True
 
@@ -138,14 +146,15 @@ class VllmTelemetry:
         return self._signals(page, scraped_ns)
 
     def _signals(self, page: VllmPage, scraped_ns: Nanos) -> Signals:
-        self._kv_tokens = page.kv_tokens or self._kv_tokens
-        used = page.used_fraction
-        is_known = used is not None and self._kv_tokens is not None
+        if not self._is_size_set and page.kv_tokens is not None:
+            self._kv_tokens = page.kv_tokens
+        # The fraction is one of the engine's own size, whatever we were told to believe.
+        size, used = page.kv_tokens or self._kv_tokens, page.used_fraction
         return Signals(
             self._replica,
             scraped_ns,
-            kv_used_tokens=round((used or 0.0) * (self._kv_tokens or 0)) if is_known else None,
-            kv_tokens=page.kv_tokens,
+            kv_used_tokens=None if size is None or used is None else round(used * size),
+            kv_tokens=self._kv_tokens,
             running=page.running,
             waiting=page.waiting,
             preemptions_total=page.preemptions_total,

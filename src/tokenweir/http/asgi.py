@@ -37,9 +37,15 @@ def json_bytes(payload: Mapping[str, Any]) -> bytes:
 
 
 async def send_body(
-    send: Send, body: bytes, *, status: int, content_type: bytes, headers: HeaderList | None = None
+    send: Send,
+    body: bytes,
+    *,
+    status: int,
+    content_type: bytes,
+    headers: HeaderList | None = None,
+    ends: bool = True,
 ) -> None:
-    """Send a whole answer of known length."""
+    """Send a whole answer of known length; ``ends`` tells the server that it is one."""
     await send({
         "type": "http.response.start",
         "status": status,
@@ -49,7 +55,7 @@ async def send_body(
             *(headers or ()),
         ],
     })
-    await send({"type": "http.response.body", "body": body})
+    await send({"type": "http.response.body", "body": body, "more_body": not ends})
 
 
 async def send_json(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tokenweir.http.asgi import Receive, Scope, header
 
-__all__ = ["BodyTooLarge", "ClientGone", "read_body"]
+__all__ = ["BodyTooLarge", "ClientGone", "read_body", "skip_body"]
 
 
 class BodyTooLarge(Exception):
@@ -46,3 +46,11 @@ async def read_body(scope: Scope, receive: Receive, *, bytes_max: int) -> bytes:
         if not message.get("more_body", False):
             return bytes(parts)
         message = await receive()
+
+
+async def skip_body(receive: Receive) -> None:
+    """Read what is left of a body and throw it away, until it ends or the client is gone."""
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect" or not message.get("more_body", False):
+            return

@@ -74,9 +74,9 @@ class TokenRatios:
             tokens += size.messages * _MESSAGE_TOKENS
         return max(tokens, FLOOR_TOKENS)
 
-    def output_tokens(self, model: str, chunks: int) -> int:
-        """Estimate the output of a stream from its chunks, in tokens."""
-        return round(chunks * self._ratio(model).tokens_per_chunk)
+    def tokens_per_chunk(self, model: str) -> float:
+        """Return how many output tokens a chunk of a stream has, as far as is known."""
+        return self._ratio(model).tokens_per_chunk
 
     def learn_prompt(self, model: str, size: PromptSize, *, prompt_tokens: int) -> None:
         """Take in how many tokens a prompt really had; only texts of some length teach."""

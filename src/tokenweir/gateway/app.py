@@ -1,0 +1,142 @@
+"""Which paths are there, and what answers each? Bare ASGI: a table of paths, no framework."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+
+from tokenweir.adapters.prometheus import CONTENT_TYPE
+from tokenweir.core.decision import Reject
+from tokenweir.core.reasons import ReasonCode
+from tokenweir.core.units import NS_PER_S
+from tokenweir.gateway.exchange import Exchange, Shared
+from tokenweir.http.asgi import HeaderList, Receive, Scope, Send, send_body, send_json
+from tokenweir.http.headers import for_client, for_upstream, request_id
+from tokenweir.http.openai_api import Endpoint
+from tokenweir.http.refusals import refusal
+from tokenweir.ports.upstream import UpstreamError
+
+__all__ = ["GatewayApp", "send_refusal"]
+
+_ENDPOINTS = {
+    "/v1/chat/completions": Endpoint.CHAT,
+    "/v1/completions": Endpoint.COMPLETIONS,
+}
+_MODELS_BYTES_MAX = 1 << 20
+
+_logger = logging.getLogger(__name__)
+
+_Page = Callable[[Scope, Send], Awaitable[None]]
+
+
+class GatewayApp:
+    """The application that clients talk to."""
+
+    def __init__(self, shared: Shared, *, shows_metrics: bool) -> None:
+        """Prepare.
+
+        Args:
+            shared: What all requests share.
+            shows_metrics: False where the admin listener has ``/metrics``.
+        """
+        self._shared = shared
+        self.is_draining = False
+        self._pages: dict[str, _Page] = {
+            "/healthz": self._healthz,
+            "/readyz": self._readyz,
+            "/v1/models": self._models,
+        }
+        if shows_metrics:
+            self._pages["/metrics"] = self._metrics
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: PLR0917 - ASGI's own signature
+        """Answer one request."""
+        if scope["type"] != "http":
+            # Websockets are switched off at the server, and there is no lifespan.
+            return
+        path, method = scope["path"], scope["method"]
+        endpoint = _ENDPOINTS.get(path)
+        if endpoint is not None:
+            if method == "POST":
+                await Exchange(
+                    self._shared, endpoint, scope=scope, receive=receive, send=send
+                ).run()
+            else:
+                await _send_not_allowed(send, b"POST")
+            return
+        page = self._pages.get(path)
+        if page is None:
+            await send_refusal(send, Reject(ReasonCode.NOT_FOUND))
+        elif method not in ("GET", "HEAD"):
+            await _send_not_allowed(send, b"GET, HEAD")
+        else:
+            await page(scope, send)
+
+    async def _healthz(self, scope: Scope, send: Send) -> None:
+        """Say that the process lives."""
+        await send_json(send, {"status": "ok"})
+
+    async def _readyz(self, scope: Scope, send: Send) -> None:
+        """Say whether requests should be sent here: yes under overload, no while shutting down."""
+        if self.is_draining:
+            await send_refusal(send, Reject(ReasonCode.DRAINING, retry_after_ns=NS_PER_S))
+        else:
+            await send_json(send, {"status": "ready"})
+
+    async def _metrics(self, scope: Scope, send: Send) -> None:
+        """Show the Prometheus page."""
+        page = self._shared.metrics.page()
+        await send_body(send, page, status=200, content_type=CONTENT_TYPE)
+
+    async def _models(self, scope: Scope, send: Send) -> None:
+        """Ask replicas of the default pool, healthy ones first, and pass the first answer on."""
+        pool = self._shared.pools.route(scope["path"], "").pool
+        headers = for_upstream(
+            scope["headers"], request_id=request_id(scope["headers"], default="models")
+        )
+        views = sorted(pool.driver.snapshot().accounts, key=lambda view: not view.is_healthy)
+        for view in views:
+            try:
+                response = await pool.upstreams[view.replica].send(
+                    "GET", "/v1/models", headers=headers, body=None
+                )
+                body = bytearray()
+                try:
+                    while chunk := await response.next_chunk():
+                        body += chunk
+                        if len(body) > _MODELS_BYTES_MAX:
+                            break
+                finally:
+                    response.close()
+            except UpstreamError:
+                continue
+            passed = for_client(response.headers, keeps_length=False)
+            passed.append((b"content-length", b"%d" % len(body)))
+            await send({
+                "type": "http.response.start",
+                "status": response.status,
+                "headers": passed,
+            })
+            await send({"type": "http.response.body", "body": bytes(body)})
+            return
+        reject = Reject(ReasonCode.UPSTREAM_UNREACHABLE, retry_after_ns=NS_PER_S)
+        await send_refusal(send, reject)
+
+
+async def send_refusal(
+    send: Send, reject: Reject, *, message: str | None = None, headers: HeaderList | None = None
+) -> None:
+    """Answer with a refusal that no pool has to know of."""
+    answer = refusal(reject, message=message)
+    await send_body(
+        send,
+        answer.body,
+        status=answer.status,
+        content_type=b"application/json",
+        headers=[*answer.headers, *(headers or ())],
+    )
+
+
+async def _send_not_allowed(send: Send, allowed: bytes) -> None:
+    reject = Reject(ReasonCode.METHOD_NOT_ALLOWED)
+    await send_refusal(send, reject, headers=[(b"allow", allowed)])

@@ -1,0 +1,141 @@
+"""What stands behind the routes? One driver, its upstreams and its scraper per pool."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import aiohttp
+
+from tokenweir.adapters.aiohttp_upstream import AiohttpUpstream, open_session
+from tokenweir.adapters.prometheus import PrometheusMetrics
+from tokenweir.adapters.vllm import VllmTelemetry
+from tokenweir.core.admitter import Admitter
+from tokenweir.core.units import ReplicaId
+from tokenweir.driver.pool import PoolDriver
+from tokenweir.driver.scraper import Scraper
+from tokenweir.ports.clock import Clock
+from tokenweir.ports.events import EventSink
+from tokenweir.ports.upstream import Upstream
+from tokenweir.settings.compose import (
+    admitter_config,
+    mode_of,
+    pool_policy,
+    replica_id,
+    route_pool,
+)
+from tokenweir.settings.model import PoolSettings, Settings, TimeoutSettings
+
+__all__ = ["Pool", "Pools", "Route"]
+
+
+@dataclass(frozen=True, slots=True)
+class Pool:
+    """One pool at work.
+
+    Attributes:
+        driver: Decides.
+        events: Counts.
+        upstreams: Where its replicas are.
+        scraper: Looks at them.
+        timeouts: For them.
+        session: Of their connections.
+    """
+
+    driver: PoolDriver
+    events: EventSink
+    upstreams: Mapping[ReplicaId, Upstream]
+    scraper: Scraper
+    timeouts: TimeoutSettings
+    session: aiohttp.ClientSession
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """Where requests of a path and a model go, and how much output they may ask for."""
+
+    pool: Pool
+    output_tokens_max: int
+    path: str | None
+    model: str | None
+
+
+class Pools:
+    """All pools, and the routes to them."""
+
+    def __init__(self, settings: Settings, *, metrics: PrometheusMetrics, clock: Clock) -> None:
+        """Build them on the running loop; ``start`` sets them to work.
+
+        Args:
+            settings: Checked, relations too.
+            metrics: Shows every pool.
+            clock: Monotonic time.
+        """
+        self._pools = {
+            pool.name: _build(pool, settings, metrics=metrics, clock=clock)
+            for pool in settings.pools
+        }
+        self._routes = tuple(
+            Route(
+                pool=self._pools[route_pool(route, settings)],
+                output_tokens_max=route.output_tokens_max,
+                path=route.match.path if route.match else None,
+                model=route.match.model if route.match else None,
+            )
+            for route in settings.routes
+        )
+
+    @property
+    def drivers(self) -> tuple[PoolDriver, ...]:
+        """The drivers, in the order of the file."""
+        return tuple(pool.driver for pool in self._pools.values())
+
+    def route(self, path: str, model: str) -> Route:
+        """Return the first route that matches; the last matches all."""
+        for route in self._routes:
+            if route.path in (None, path) and route.model in (None, model):
+                return route
+        raise LookupError("settings without a default route")
+
+    async def start(self) -> None:
+        """Look at every replica once, then decide, look and renew until ``stop``."""
+        for pool in self._pools.values():
+            pool.driver.start()
+            await pool.scraper.look_once()
+            pool.scraper.start()
+
+    async def stop(self) -> None:
+        """Stop looking and deciding, and close every connection."""
+        for pool in self._pools.values():
+            await pool.scraper.stop()
+            pool.driver.stop()
+            await pool.session.close()
+
+
+def _build(
+    pool: PoolSettings, settings: Settings, *, metrics: PrometheusMetrics, clock: Clock
+) -> Pool:
+    admitter = Admitter(pool_policy(pool), rng=random.Random(), config=admitter_config(pool))
+    admitter.mode = mode_of(settings)
+    events = metrics.add_pool(pool.name)
+    driver = PoolDriver(pool.name, admitter, clock=clock, events=events)
+    metrics.watch(events, lambda: (driver.snapshot(), driver.refusal_counts()))
+    session = open_session(connect_timeout_ns=pool.timeouts.connect)
+    upstreams: dict[ReplicaId, Upstream] = {}
+    telemetries = []
+    for replica in pool.replicas:
+        name = replica_id(replica)
+        admitter.add_replica(name, kv_tokens=replica.kv_tokens)
+        upstreams[name] = AiohttpUpstream(session, replica.url)
+        telemetries.append(
+            VllmTelemetry(
+                name,
+                upstreams[name],
+                clock=clock,
+                kv_tokens=replica.kv_tokens,
+                timeout_ns=pool.scrape.timeout,
+            )
+        )
+    scraper = Scraper(driver, telemetries, interval_ns=pool.scrape.interval)
+    return Pool(driver, events, upstreams, scraper, pool.timeouts, session)

@@ -1,0 +1,189 @@
+"""Is this file right, and if not, where and what would be? One line per mistake."""
+
+from __future__ import annotations
+
+import difflib
+import types
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Union, get_args, get_origin
+
+import yaml
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+
+from tokenweir.core.errors import ConfigError
+from tokenweir.settings.model import Settings
+
+__all__ = ["load_settings", "settings_from"]
+
+_FILE_BYTES_MAX = 1 << 20
+_ERRORS_SHOWN_MAX = 20
+_VALUE_CHARS_MAX = 60
+
+
+def load_settings(path: Path) -> Settings:
+    """Read and check the settings file.
+
+    Raises:
+        ConfigError: The file cannot be read, is not YAML, or a setting is wrong; one line each.
+    """
+    try:
+        with path.open("rb") as file:
+            content = file.read(_FILE_BYTES_MAX + 1)
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read: {error.strerror}") from None
+    if len(content) > _FILE_BYTES_MAX:
+        raise ConfigError(f"{path}: is larger than {_FILE_BYTES_MAX} bytes")
+    try:
+        tree = yaml.load(content, Loader=_UniqueKeyLoader)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark
+        where = f"{mark.line + 1}:{mark.column + 1}: " if mark is not None else " "
+        raise ConfigError(f"{path}:{where}not YAML: {error.problem}") from None
+    except (yaml.YAMLError, UnicodeDecodeError, RecursionError):
+        raise ConfigError(f"{path}: not YAML in UTF-8") from None
+    return settings_from(tree, source=str(path))
+
+
+def settings_from(tree: Any, *, source: str) -> Settings:
+    """Check a tree of settings.
+
+    Args:
+        tree: As read from YAML.
+        source: The file's name, for messages.
+
+    Raises:
+        ConfigError: A setting is wrong; one line for each, with path, value and what is allowed.
+    """
+    if not isinstance(tree, dict):
+        raise ConfigError(f"{source}: holds no settings, allowed keys: {_listed(Settings)}")
+    try:
+        return Settings.model_validate(tree)
+    except ValidationError as error:
+        details = error.errors(include_url=False)
+    # A list whose entries are all wrong is called too short as well.
+    lines = [
+        f"{source}: {_explained(detail)}"
+        for detail in details
+        if detail["type"] != "too_short"
+        or not any(_is_below(other["loc"], detail["loc"]) for other in details)
+    ]
+    if len(lines) > _ERRORS_SHOWN_MAX:
+        more = len(lines) - _ERRORS_SHOWN_MAX
+        lines = [*lines[:_ERRORS_SHOWN_MAX], f"{source}: and {more} more mistakes"]
+    raise ConfigError("\n".join(lines)) from None
+
+
+class _UniqueKeyLoader(yaml.SafeLoader):
+    """Refuses a key that stands twice, of which YAML would silently take the last."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:  # noqa: FBT001, FBT002 - yaml's signature
+        """Build a mapping, each key once."""
+        seen = set()
+        for key_node, _ in node.value:
+            key = (key_node.tag, key_node.value if isinstance(key_node.value, str) else None)
+            if key[1] is not None and key in seen:
+                raise yaml.constructor.ConstructorError(
+                    None, None, f"key {key[1]!r} stands twice", key_node.start_mark
+                )
+            seen.add(key)
+        return super().construct_mapping(node, deep=deep)
+
+
+# --- from pydantic's errors to ours ---------------------------------------------------------------
+
+
+def _explained(detail: ErrorDetails) -> str:
+    """Say path, value and what is allowed, in one line."""
+    where, kind = detail["loc"], detail["type"]
+    context = detail.get("ctx", {})
+    path = _path(where)
+    if kind == "extra_forbidden":
+        return _unknown_key(where)
+    if kind == "missing":
+        return f"{path} is missing, it is required"
+    value = _shown(detail["input"])
+    if kind == "value_error":
+        return f"{path} is {value}, allowed: {context['error']}"
+    return f"{path} is {value}, allowed: {_allowed(detail, where)}"
+
+
+def _allowed(detail: ErrorDetails, where: Sequence[int | str]) -> str:
+    context = detail.get("ctx", {})
+    bounds = {
+        "greater_than_equal": ("ge", "{} or more"),
+        "greater_than": ("gt", "above {}"),
+        "less_than_equal": ("le", "up to {}"),
+        "too_short": ("min_length", "{} or more entries"),
+        "too_long": ("max_length", "up to {} entries"),
+        "string_too_short": ("min_length", "{} characters or more"),
+        "string_too_long": ("max_length", "up to {} characters"),
+        "literal_error": ("expected", "{}"),
+    }
+    row = bounds.get(detail["type"])
+    if row is not None:
+        return row[1].format(context[row[0]])
+    if detail["type"] in {"model_type", "model_attributes_type", "dict_type"}:
+        model = _model_at(where)
+        return "a section" + (f" with the keys {_listed(model)}" if model is not None else "")
+    plain = {
+        "bool_type": "true or false",
+        "bool_parsing": "true or false",
+        "int_type": "a whole number",
+        "int_parsing": "a whole number",
+        "string_type": "a text",
+        "tuple_type": "a list",
+        "string_pattern_mismatch": "letters, digits and . _ : -, a letter or digit first",
+    }
+    return plain.get(detail["type"], detail["msg"].lower())
+
+
+def _is_below(inner: Sequence[int | str], outer: Sequence[int | str]) -> bool:
+    return len(inner) > len(outer) and inner[: len(outer)] == outer
+
+
+def _unknown_key(where: Sequence[int | str]) -> str:
+    key = str(where[-1])
+    model = _model_at(where[:-1])
+    allowed = list(model.model_fields) if model is not None else []
+    near = difflib.get_close_matches(key, allowed, n=1)
+    hint = f", did you mean {near[0]}?" if near else ""
+    return f"{_path(where)} is an unknown key{hint} allowed: {', '.join(allowed)}"
+
+
+def _model_at(where: Sequence[int | str]) -> type[BaseModel] | None:
+    """Return the section at a path of the file, or None where there is no section."""
+    model: type[BaseModel] | None = Settings
+    for step in where:
+        if isinstance(step, int):
+            continue
+        if model is None or step not in model.model_fields:
+            return None
+        model = _section_in(model.model_fields[step].annotation)
+    return model
+
+
+def _section_in(annotation: Any) -> type[BaseModel] | None:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    if get_origin(annotation) in {Union, types.UnionType, tuple}:
+        found = (_section_in(argument) for argument in get_args(annotation))
+        return next((section for section in found if section is not None), None)
+    return None
+
+
+def _path(where: Sequence[int | str]) -> str:
+    path = ""
+    for step in where:
+        path += f"[{step}]" if isinstance(step, int) else f".{step}" if path else str(step)
+    return path
+
+
+def _shown(value: Any) -> str:
+    text = " ".join(repr(value).split())
+    return text if len(text) <= _VALUE_CHARS_MAX else text[: _VALUE_CHARS_MAX - 3] + "..."
+
+
+def _listed(model: type[BaseModel]) -> str:
+    return ", ".join(model.model_fields)

@@ -1,0 +1,240 @@
+"""Which settings are there? The one YAML file, section by section, with defaults and ranges.
+
+What belongs to a part of the core is checked by that part; here are names, types and units.
+Durations are in nanoseconds once read.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from typing import Annotated, Literal
+from urllib.parse import urlsplit
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+
+from tokenweir.core.policy import DEFAULT_POLICY
+from tokenweir.core.units import NS_PER_MS, NS_PER_S
+from tokenweir.settings.quantities import ByteCount, Duration, Magnitude
+
+__all__ = [
+    "AdminSettings",
+    "LimitSettings",
+    "ListenSettings",
+    "MatchSettings",
+    "PoolSettings",
+    "QueueSettings",
+    "ReplicaSettings",
+    "RouteSettings",
+    "Settings",
+    "TimeoutSettings",
+]
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, str_strip_whitespace=True)
+
+
+def _http_url(value: str) -> str:
+    try:
+        parts = urlsplit(value)
+        port = parts.port
+    except ValueError:
+        parts, port = urlsplit(""), None
+    is_good = parts.scheme in {"http", "https"} and parts.hostname and port != 0
+    if not is_good or parts.query or parts.fragment or parts.username:
+        raise ValueError("a URL such as http://127.0.0.1:8000, without query or user")
+    # People copy the base URL of a client, which ends in /v1; our paths begin with it.
+    return value.rstrip("/").removesuffix("/v1")
+
+
+def _loopback(value: str) -> str:
+    try:
+        is_loopback = ipaddress.ip_address(value).is_loopback
+    except ValueError:
+        is_loopback = value == "localhost"
+    if not is_loopback:
+        raise ValueError("a loopback address, since the admin listener asks for no credential")
+    return value
+
+
+HttpUrl = Annotated[str, AfterValidator(_http_url)]
+Port = Annotated[int, Field(ge=0, le=65_535, strict=True)]
+Name = Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9][A-Za-z0-9._:-]*$")]
+
+
+class ListenSettings(_Section):
+    """Where clients connect.
+
+    Attributes:
+        host: Address to bind; loopback by default, so that nothing is public by accident.
+        port: 0 takes a free one, which is printed.
+    """
+
+    host: str = "127.0.0.1"
+    port: Port = 8080
+
+
+class AdminListenSettings(_Section):
+    """Where operators connect: loopback only."""
+
+    host: Annotated[str, AfterValidator(_loopback)] = "127.0.0.1"
+    port: Port = 8081
+
+
+class AdminSettings(_Section):
+    """The admin side.
+
+    Attributes:
+        listen: Its own listener; without one there is no ``/admin``, and ``/metrics`` stands on the
+            main listener.
+    """
+
+    listen: AdminListenSettings | None = None
+
+
+class ReplicaSettings(_Section):
+    """One engine or provider.
+
+    Attributes:
+        url: Its base URL, without ``/v1``.
+        name: In metrics and logs; host and port where it is not given.
+        kv_tokens: Size of its KV cache in tokens; else its own metrics tell, and where they do not
+            either, a careful number of concurrent requests takes the place of tokens.
+    """
+
+    url: HttpUrl
+    name: Name | None = None
+    kv_tokens: Annotated[Magnitude, Field(ge=1)] | None = None
+
+
+class QueueSettings(_Section):
+    """How much may wait in front of a pool.
+
+    Attributes:
+        items: Requests, 0 to refuse at once what does not fit.
+        wait: Longest wait.
+        debt: Tokens of all that wait, no bound of its own by default.
+    """
+
+    items: Magnitude = 1_000
+    wait: Duration = 5 * NS_PER_S
+    debt: Magnitude | None = None
+
+
+class TimeoutSettings(_Section):
+    """How long is waited for an upstream.
+
+    Attributes:
+        connect: For a connection.
+        first_byte: From sending to the first byte of a streamed answer.
+        idle: Between two pieces of an answer.
+        total: For an answer that is not streamed; as long as the common SDKs wait.
+    """
+
+    connect: Duration = 5 * NS_PER_S
+    first_byte: Duration = 120 * NS_PER_S
+    idle: Duration = 60 * NS_PER_S
+    total: Duration = 600 * NS_PER_S
+
+
+class ScrapeSettings(_Section):
+    """How replicas are looked at.
+
+    Attributes:
+        interval: From one look to the next; 1 s is what the staleness of telemetry is built on.
+        timeout: Longest wait for one page.
+    """
+
+    interval: Annotated[Duration, Field(ge=100 * NS_PER_MS)] = NS_PER_S
+    timeout: Annotated[Duration, Field(ge=50 * NS_PER_MS)] = NS_PER_S
+
+
+class PoolSettings(_Section):
+    """Replicas that serve the same models, behind one queue.
+
+    Attributes:
+        name: As routes name it.
+        replicas: At least one.
+        policy: A row of the table of policies.
+        concurrency: Requests in flight per replica, for the policy ``concurrency`` only.
+        queue: How much may wait.
+        first_token_slo: Where given, what would wait longer than nine tenths of it is refused.
+        timeouts: For its upstreams.
+        scrape: Of its replicas.
+    """
+
+    name: Name = "default"
+    replicas: Annotated[tuple[ReplicaSettings, ...], Field(min_length=1, max_length=256)]
+    policy: str = DEFAULT_POLICY
+    concurrency: Annotated[Magnitude, Field(ge=1)] | None = None
+    queue: QueueSettings = QueueSettings()
+    first_token_slo: Duration | None = None
+    timeouts: TimeoutSettings = TimeoutSettings()
+    scrape: ScrapeSettings = ScrapeSettings()
+
+
+class MatchSettings(_Section):
+    """What a route takes; what is left out matches all.
+
+    Attributes:
+        path: One of the two paths that are admitted.
+        model: The model's name as clients send it.
+    """
+
+    path: Literal["/v1/chat/completions", "/v1/completions"] | None = None
+    model: Annotated[str, Field(min_length=1)] | None = None
+
+
+class RouteSettings(_Section):
+    """Which requests go to which pool, and what they may ask for. The first that matches is taken.
+
+    Attributes:
+        match: Nothing for the default route, of which there is exactly one, the last.
+        pool: A pool's name; the only pool where there is one.
+        output_tokens_max: Per answer. A missing or larger maximum is clamped to it, and together
+            with the prompt it must fit the model's context, or the engine refuses it.
+    """
+
+    match: MatchSettings | None = None
+    pool: str | None = None
+    output_tokens_max: Annotated[Magnitude, Field(ge=1)] = 4_096
+
+
+class LimitSettings(_Section):
+    """What the gateway itself bears.
+
+    Attributes:
+        body: Largest request body.
+        connections: Requests under way at once, waiting ones included.
+        body_timeout: Longest time for a client to send its body.
+        client_stall: Longest time that a client may refuse to take its answer.
+        drain: How long running streams may go on after a signal to stop.
+    """
+
+    body: Annotated[ByteCount, Field(ge=1)] = 8 << 20
+    connections: Annotated[Magnitude, Field(ge=1)] = 10_000
+    body_timeout: Duration = 30 * NS_PER_S
+    client_stall: Duration = 60 * NS_PER_S
+    drain: Duration = 30 * NS_PER_S
+
+
+class Settings(_Section):
+    """The whole file.
+
+    Attributes:
+        listen: Where clients connect.
+        admin: Where operators connect.
+        pools: At least one.
+        routes: The default route alone where none is given.
+        observe: Decide and record, but refuse nothing.
+        bypass: Do not even decide.
+        limits: What the gateway itself bears.
+    """
+
+    listen: ListenSettings = ListenSettings()
+    admin: AdminSettings = AdminSettings()
+    pools: Annotated[tuple[PoolSettings, ...], Field(min_length=1, max_length=64)]
+    routes: tuple[RouteSettings, ...] = (RouteSettings(),)
+    observe: bool = False
+    bypass: bool = False
+    limits: LimitSettings = LimitSettings()
