@@ -7,11 +7,11 @@ from it. Two experiments that differ in policy only see the same requests, decla
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypeVar
 
 from tokenweir.core.admitter import Admitter, AdmitterConfig
 from tokenweir.core.calibration import CalibrationConfig
@@ -27,7 +27,18 @@ from tokenweir.sim.simulator import Record, Scenario, simulate
 from tokenweir.sim.traces import Arrival
 from tokenweir.sim.workload import article_workload, declared_maxima, uniforms
 
-__all__ = ["Experiment", "Outcome", "mean_of", "run_experiment", "run_seeds", "workload_of"]
+__all__ = [
+    "Experiment",
+    "Outcome",
+    "map_jobs",
+    "mean_of",
+    "run_experiment",
+    "run_seeds",
+    "workload_of",
+]
+
+Job = TypeVar("Job")
+Result = TypeVar("Result")
 
 NO_QUEUE = QueueLimits(items_max=0)
 
@@ -146,17 +157,22 @@ def run_seeds(
     """
     jobs = [(experiment, seed) for experiment in experiments for seed in seeds]
     outcomes: list[Outcome] = []
-    if processes > 1 and len(jobs) > 1:
-        with ProcessPoolExecutor(processes) as pool:
-            for outcome in pool.map(_run_job, jobs):
-                outcomes.append(outcome)
-                on_run()
-    else:
-        for job in jobs:
-            outcomes.append(_run_job(job))
-            on_run()
+    for outcome in map_jobs(_run_job, jobs, processes=processes):
+        outcomes.append(outcome)
+        on_run()
     size = len(seeds)
     return [_mean_outcome(outcomes[i : i + size]) for i in range(0, len(outcomes), size)]
+
+
+def map_jobs(
+    run: Callable[[Job], Result], jobs: Sequence[Job], *, processes: int
+) -> Iterator[Result]:
+    """Yield each job's result in order, several at a time where that is asked for."""
+    if processes > 1 and len(jobs) > 1:
+        with ProcessPoolExecutor(processes) as pool:
+            yield from pool.map(run, jobs)
+    else:
+        yield from map(run, jobs)
 
 
 def _run_job(job: tuple[Experiment, int]) -> Outcome:

@@ -22,7 +22,7 @@ from tokenweir.sim.simulator import Record
 from tokenweir.sim.workload import article_workload, uniforms
 from tokenweir.study.article.naive_ledger import lowest_level
 from tokenweir.study.article.rows import RUN_S, SPIKE_SEGMENTS
-from tokenweir.study.experiment import Experiment, run_experiment
+from tokenweir.study.experiment import Experiment, map_jobs, run_experiment
 
 __all__ = ["FLAWS", "Flaw", "FlawRow", "flaw_rows"]
 
@@ -48,14 +48,22 @@ class Flaw:
     measure: Callable[[Sequence[int]], tuple[str, str]]
 
 
-def flaw_rows(*, seeds: Sequence[int], on_flaw: Callable[[], None] = lambda: None) -> list[FlawRow]:
-    """Measure every flaw."""
-    rows = []
-    for flaw in FLAWS:
-        way, corrected = flaw.measure(seeds)
-        rows.append(FlawRow(flaw.name, way, corrected))
+def flaw_rows(
+    *, seeds: Sequence[int], processes: int = 1, on_flaw: Callable[[], None] = lambda: None
+) -> list[FlawRow]:
+    """Measure every flaw, in order; the result does not depend on the number of processes."""
+    jobs = [(index, tuple(seeds)) for index in range(len(FLAWS))]
+    rows: list[FlawRow] = []
+    for row in map_jobs(_measured, jobs, processes=processes):
+        rows.append(row)
         on_flaw()
     return rows
+
+
+def _measured(job: tuple[int, tuple[int, ...]]) -> FlawRow:
+    index, seeds = job
+    way, corrected = FLAWS[index].measure(seeds)
+    return FlawRow(FLAWS[index].name, way, corrected)
 
 
 def _records(experiment: Experiment, seeds: Sequence[int]) -> list[Record]:

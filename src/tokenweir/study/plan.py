@@ -1,0 +1,132 @@
+"""What did the user ask to simulate? Words of the command line become an experiment."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tokenweir.core.errors import ConfigError
+from tokenweir.core.policy import POLICIES, policy
+from tokenweir.core.profile import profile
+from tokenweir.core.queues import QueueLimits
+from tokenweir.core.units import Nanos
+from tokenweir.engine.batch import DISCIPLINES
+from tokenweir.sim.clients import RETRIES, client_model
+from tokenweir.sim.results import Slo
+from tokenweir.sim.traces import BUNDLED, Arrival, read_trace
+from tokenweir.sim.workload import DECLARATIONS, Surge, article_workload, parse_surge
+from tokenweir.study.experiment import Experiment
+
+__all__ = [
+    "DECLARATION_NAMES",
+    "DISCIPLINE_NAMES",
+    "RETRY_NAMES",
+    "TRACE_NAMES",
+    "Slo",
+    "Wishes",
+    "experiment_from",
+    "policies_from",
+    "surge_from",
+    "trace_from",
+]
+
+DECLARATION_NAMES = tuple(DECLARATIONS)
+DISCIPLINE_NAMES = DISCIPLINES
+RETRY_NAMES = tuple(RETRIES)
+
+# Poisson arrivals with the article's lengths, for two minutes at about what its engine can serve.
+_ARTICLE_LENGTHS = "article-lengths"
+_ARTICLE_SEGMENTS = ((120.0, 44.3),)
+
+TRACE_NAMES = (*BUNDLED, _ARTICLE_LENGTHS)
+
+
+@dataclass(frozen=True, slots=True)
+class Wishes:
+    """Options that every simulated run takes, as they were given.
+
+    Attributes:
+        profile: Row of ``PROFILES``.
+        queue: Discipline of the engine's waiting line.
+        declared: Row of ``DECLARATIONS``.
+        retry: Row of ``RETRIES``.
+        retries: Attempts after the first.
+        timeout_ns: A client's patience for the first token, or None.
+        wait_items: Requests that may wait before the engine.
+        wait_ns: Longest wait there.
+        slo: What good means.
+        drains: Whether what is open at the end is served.
+        checks: Recount the accounts once a simulated second.
+    """
+
+    profile: str
+    queue: str
+    declared: str
+    retry: str
+    retries: int
+    timeout_ns: Nanos | None
+    wait_items: int
+    wait_ns: Nanos
+    slo: Slo
+    drains: bool
+    checks: bool
+
+
+def experiment_from(wishes: Wishes) -> Experiment:
+    """Check the words and build the experiment; its policy is still to be chosen.
+
+    Raises:
+        ConfigError: A word is unknown; the text lists what is allowed.
+    """
+    if wishes.declared not in DECLARATIONS:
+        raise ConfigError(
+            f"unknown declared maximum {wishes.declared!r}, allowed: {', '.join(DECLARATIONS)}"
+        )
+    if wishes.queue not in DISCIPLINES:
+        raise ConfigError(f"unknown queue {wishes.queue!r}, allowed: {', '.join(DISCIPLINES)}")
+    if wishes.retries < 0:
+        raise ConfigError(f"--retries {wishes.retries} is not allowed, allowed: 0 or more")
+    return Experiment(
+        policy="none",
+        declared=wishes.declared,
+        discipline=wishes.queue,
+        clients=client_model(
+            wishes.retry, retries_max=wishes.retries, timeout_ns=wishes.timeout_ns
+        ),
+        drains=wishes.drains,
+        queue=QueueLimits(
+            items_max=wishes.wait_items,
+            wait_ns_max=wishes.wait_ns,
+            first_token_slo_ns=wishes.slo.ttft_ns,
+        ),
+        engine=profile(wishes.profile),
+        slo=wishes.slo,
+        checks=wishes.checks,
+    )
+
+
+def policies_from(text: str) -> list[str]:
+    """Read ``all`` or a comma-separated list of policies.
+
+    Raises:
+        ConfigError: One is unknown; the text lists what is allowed.
+    """
+    names = list(POLICIES) if text == "all" else [name.strip() for name in text.split(",")]
+    for name in names:
+        policy(name)
+    return names
+
+
+def trace_from(file: str) -> list[Arrival]:
+    """Read a trace by path or short name, or draw the one that has the article's lengths.
+
+    Raises:
+        ConfigError: See ``read_trace``.
+    """
+    if file == _ARTICLE_LENGTHS:
+        return article_workload(_ARTICLE_SEGMENTS, seed=1)
+    return read_trace(file)
+
+
+def surge_from(text: str | None) -> Surge | None:
+    """Read a step such as ``3x@30s``; see ``parse_surge``."""
+    return None if text is None else parse_surge(text)

@@ -1,0 +1,99 @@
+"""What would a policy have done with this trace at this load?
+
+Capacity C of an engine on a trace = 1 / mean engine seconds per request, from true lengths and a
+full batch, whatever the policy. Load X divides inter-arrival times so that the mean rate is X C.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from tokenweir.core.errors import ConfigError
+from tokenweir.core.units import s_from_ns
+from tokenweir.sim.traces import Arrival
+from tokenweir.sim.workload import Surge, scaled, surged
+from tokenweir.study.experiment import Experiment, run_seeds
+
+__all__ = ["Replay", "capacity_rps", "prepared", "replay_rows"]
+
+
+@dataclass(frozen=True, slots=True)
+class Replay:
+    """A trace made ready for one load.
+
+    Attributes:
+        arrivals: With times scaled, and surged if asked for.
+        capacity_rps: Of the engine on these requests.
+        load: Mean rate as a multiple of it, before a surge.
+    """
+
+    arrivals: tuple[Arrival, ...] = field(repr=False)
+    capacity_rps: float
+    load: float
+
+
+def capacity_rps(arrivals: Sequence[Arrival], experiment: Experiment) -> float:
+    """Return requests per second that the engine can serve of this mix."""
+    # The step that ends a prefill gives the first output token without work of its own.
+    work = sum(a.prompt_tokens + a.output_tokens - 1 for a in arrivals) / len(arrivals)
+    return experiment.engine.capacity_rps(work)
+
+
+def prepared(
+    trace: Sequence[Arrival],
+    experiment: Experiment,
+    *,
+    load: float,
+    requests: int | None = None,
+    surge: Surge | None = None,
+) -> Replay:
+    """Scale a trace's times to a load.
+
+    Raises:
+        ConfigError: The load is not above 0, or the trace has no length in time.
+    """
+    if not load > 0:
+        raise ConfigError(f"--load {load} is not allowed, allowed: above 0")
+    if requests is not None and requests < 2:
+        raise ConfigError(f"--requests {requests} is not allowed, allowed: 2 or more")
+    chosen = trace[:requests]
+    span_s = s_from_ns(chosen[-1].arrival_ns)
+    if span_s <= 0:
+        raise ConfigError(
+            f"all {len(chosen)} requests of the trace arrive at once, so it has no rate to scale"
+        )
+    capacity = capacity_rps(chosen, experiment)
+    arrivals = scaled(chosen, load * capacity / (len(chosen) / span_s))
+    if surge is not None:
+        arrivals = surged(arrivals, surge)
+    return Replay(tuple(arrivals), capacity, load)
+
+
+def replay_rows(
+    replay: Replay,
+    experiment: Experiment,
+    *,
+    policies: Sequence[str],
+    seeds: Sequence[int],
+    on_run: Callable[[], None] = lambda: None,
+) -> list[dict[str, Any]]:
+    """Run every policy on the same requests and return rows as the JSON output has them."""
+    experiments = [
+        replace(experiment, policy=policy, arrivals=replay.arrivals) for policy in policies
+    ]
+    outcomes = run_seeds(experiments, seeds=seeds, on_run=on_run)
+    return [
+        {
+            "group": "trace",
+            "load": replay.load,
+            "policy": policy,
+            "queue": experiment.discipline,
+            "seeds": len(seeds),
+            "capacity_rps": round(replay.capacity_rps, 6),
+            "ours": outcome.summary,
+            "series": outcome.series,
+        }
+        for policy, outcome in zip(policies, outcomes, strict=True)
+    ]
