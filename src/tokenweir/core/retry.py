@@ -21,6 +21,8 @@ RETRY_AFTER_NS_MAX = 60 * NS_PER_S
 _JITTER_FRACTION = 0.1
 # While no rate is known: what is ahead is taken to need this long.
 _WAIT_NS_UNKNOWN = NS_PER_S
+# Slower than this is a standstill; the quotient must stay a number.
+_RATE_TOKENS_PER_S_MIN = 1.0
 
 
 class Rng(Protocol):
@@ -35,7 +37,8 @@ def expected_wait_ns(backlog_tokens: int, *, rate_tokens_per_s: float | None) ->
     """Return how long the backlog needs at this rate."""
     if rate_tokens_per_s is None:
         return _WAIT_NS_UNKNOWN if backlog_tokens > 0 else 0
-    return int(backlog_tokens / rate_tokens_per_s * NS_PER_S)
+    rate = max(rate_tokens_per_s, _RATE_TOKENS_PER_S_MIN)
+    return int(backlog_tokens / rate * NS_PER_S)
 
 
 def retry_after_ns(wait_ns: Nanos, *, rng: Rng) -> Nanos | None:
