@@ -40,12 +40,15 @@ class HardGate:
 
     def shortage(self, estimate: Estimate, account: Account) -> Shortage | None:
         """Return what must leave before the gate opens, or what ``Occupancy`` misses."""
+        behind = self.occupancy.shortage(estimate, account)
         if account.kv_tokens is not None:
             used = account.occupied_tokens
             limit = account.usable_tokens(self.gate_fraction)
             if used > limit:
-                return Shortage(ReasonCode.OVERLOAD_GATE, used - limit, used, limit)
-        return self.occupancy.shortage(estimate, account)
+                # Both tests must pass, so the larger of the two must become free.
+                missing = max(used - limit, behind.missing_tokens if behind else 0)
+                return Shortage(ReasonCode.OVERLOAD_GATE, missing, used, limit)
+        return behind
 
     def is_impossible(self, estimate: Estimate, account: Account) -> bool:
         """Ask ``Occupancy``: an empty pool's gate is open."""
