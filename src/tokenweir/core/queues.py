@@ -48,6 +48,15 @@ class QueueLimits:
             )
         if self.wait_ns_max <= 0:
             raise ConfigError(f"wait_ns_max {self.wait_ns_max} is not allowed, allowed: above 0")
+        if self.first_token_slo_ns is not None and self.first_token_slo_ns <= 0:
+            raise ConfigError(
+                f"first_token_slo_ns {self.first_token_slo_ns} is not allowed, "
+                "allowed: above 0, or none"
+            )
+        if not 0 < self.slo_fraction <= 1:
+            raise ConfigError(
+                f"slo_fraction {self.slo_fraction} is not allowed, allowed: above 0 up to 1"
+            )
 
     def wait_ns_bound(self) -> Nanos:
         """Return the longest wait that can still meet the SLO."""
@@ -151,6 +160,16 @@ class FifoQueue:
             raise InvariantError(
                 f"queue holds {len(self._entries)} items, its bound is {self.limits.items_max}"
             )
+        debt_max = self.limits.debt_tokens_max
+        if debt_max is not None and debt > debt_max:
+            raise InvariantError(f"queue holds {debt} tokens, its bound is {debt_max}")
+        bound_ns = self.limits.wait_ns_bound()
+        for entry in self._entries.values():
+            if entry.expires_ns - entry.enqueued_ns > bound_ns:
+                raise InvariantError(
+                    f"ticket {entry.ticket_id} may wait "
+                    f"{entry.expires_ns - entry.enqueued_ns} ns, the bound is {bound_ns} ns"
+                )
 
     def _forget_gone(self) -> None:
         expiries = self._expiries
