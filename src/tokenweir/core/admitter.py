@@ -31,7 +31,7 @@ from tokenweir.core.decision import (
     LeaseLost,
     Reject,
 )
-from tokenweir.core.errors import ContractError
+from tokenweir.core.errors import ConfigError, ContractError
 from tokenweir.core.gates import Candidate, first_refusal
 from tokenweir.core.ledger import Ledger, LedgerConfig, Settlement
 from tokenweir.core.policy import Policy
@@ -78,6 +78,13 @@ class AdmitterConfig:
     calibration: CalibrationConfig = field(default_factory=CalibrationConfig)
     rate_hint_tokens_per_s: float | None = None
     audit_rows_max: int = 1_000
+
+    def __post_init__(self) -> None:
+        """Check the range."""
+        if self.audit_rows_max < 0:
+            raise ConfigError(
+                f"audit_rows_max {self.audit_rows_max} is not allowed, allowed: 0 or more"
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,11 +167,17 @@ class Admitter:
             holds nothing).
 
         Raises:
-            ContractError: The request's id is live already, or time went back.
+            ContractError: The request's id is live or was closed a short while ago, or time went
+                back.
         """
         self._tick(now_ns)
-        if request.request_id in self._queue or request.request_id in self._ledger:
-            raise ContractError(f"request {request.request_id} is live already")
+        # Asked before it may wait, since a dispatch has no caller who could be told.
+        if request.request_id in self._queue or self._ledger.knows(
+            ReservationId(request.request_id)
+        ):
+            raise ContractError(
+                f"request {request.request_id} is live or was a short while ago, an id is used once"
+            )
         estimate = self.policy.cost(request)
         if self.mode is Mode.BYPASS and not self._is_draining:
             account = self._roomiest(self._accounts)
@@ -266,6 +279,8 @@ class Admitter:
         if len(self._queue):
             self._drop_expired()
             self._dispatch()
+            if len(self._queue):
+                self._rate.note_short(now_ns=now_ns)
         if not self._pending:
             return ()
         effects = tuple(self._pending)
@@ -333,6 +348,7 @@ class Admitter:
         self, request: Request, estimate: Estimate, *, shortage: Shortage
     ) -> Enqueue | Reject:
         now_ns = self._last_ns()
+        self._rate.note_short(now_ns=now_ns)
         limits = self.config.queue
         if limits.items_max == 0:
             return self._reject(shortage.reason, estimate, shortage=shortage)
@@ -393,9 +409,10 @@ class Admitter:
     ) -> Decision:
         account = self._roomiest(self._accounts)
         is_binding = isinstance(decision, Reject) and decision.reason in _NEVER_OVERRIDDEN
+        is_enforced = account is None or is_binding
         if isinstance(decision, Reject):
-            self._note_refusal(request, decision, is_enforced=is_binding)
-        if account is None or is_binding:
+            self._note_refusal(request, decision, is_enforced=is_enforced)
+        if account is None or is_enforced:
             return decision
         return self._admit(request, estimate, account=account, overridden=decision)
 

@@ -296,6 +296,14 @@ class Ledger:
         """Yield the open reservations of one replica. Cost O(all open)."""
         return (r for r in self._open.values() if r.replica == replica)
 
+    def knows(self, reservation_id: ReservationId) -> bool:
+        """Tell whether the id is open, lost or lately closed, so that ``reserve`` refuses it."""
+        return (
+            reservation_id in self._open
+            or reservation_id in self._closed
+            or reservation_id in self._expired
+        )
+
     def __contains__(self, reservation_id: object) -> bool:
         """Whether the reservation is open."""
         return reservation_id in self._open

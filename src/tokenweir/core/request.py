@@ -27,7 +27,8 @@ class Request:
     """One attempt to have one unit of work done.
 
     Attributes:
-        request_id: Unique among live requests; reservation and ticket carry the same text.
+        request_id: Unique among requests that are live or were a short while ago; reservation and
+            ticket carry the same text.
         prompt_tokens: Tokens of the prompt, counted or estimated, at least 0.
         output_tokens_max: Declared output maximum after clamping to the route's, at least 1.
         tenant: Who pays; authenticated, never taken from a bare client header.

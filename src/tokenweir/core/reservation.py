@@ -3,7 +3,8 @@
 The life cycle is the table ``TRANSITIONS``; what is not in it is a ``ContractError`` and changes
 nothing.
 
-    RESERVED --first_token--> STREAMING --settle--> SETTLED
+    RESERVED --first_token--> STREAMING
+    RESERVED, STREAMING --settle--> SETTLED
     RESERVED, STREAMING --settle_early--> DRAINING --drained--> SETTLED
     RESERVED --release--> RELEASED
     RESERVED, STREAMING --lease_lost--> EXPIRED --settle(_early)--> SETTLED_LATE
