@@ -1,0 +1,50 @@
+"""The table of policies."""
+
+import pytest
+
+from tests.core.support import S, admitter_with, request
+from tokenweir.core.capacity import CAPACITIES
+from tokenweir.core.cost import COSTS
+from tokenweir.core.decision import Admit
+from tokenweir.core.errors import ConfigError
+from tokenweir.core.policy import DEFAULT_POLICY, POLICIES, policy
+from tokenweir.core.request import Outcome, Usage
+
+
+@pytest.mark.parametrize("name", POLICIES)
+def test_policy_when_built_then_is_the_pair_of_its_row(name: str) -> None:
+    """A name stands for one capacity test and one cost."""
+    capacity, cost = POLICIES[name]
+    built = policy(name)
+    assert built.name == name
+    assert isinstance(built.capacity, type(CAPACITIES[capacity]()))
+    assert built.cost is COSTS[cost]
+
+
+@pytest.mark.parametrize("name", POLICIES)
+def test_policy_when_the_pool_is_empty_then_admits_and_returns_everything(name: str) -> None:
+    """Every row serves a request that fits, and holds nothing afterwards."""
+    admitter = admitter_with(name)
+    decision = admitter.arrive(request("r"), now_ns=0)
+    assert isinstance(decision, Admit)
+    assert decision.reserved_tokens == 200
+    admitter.settle(decision.reservation_id, Usage(100, 50), outcome=Outcome.FINISHED, now_ns=S)
+    assert admitter.snapshot(now_ns=S).used_tokens == 0
+
+
+def test_policies_when_listed_then_use_every_answer() -> None:
+    """No capacity test and no cost stands in a table that no policy can reach."""
+    assert {capacity for capacity, _ in POLICIES.values()} == set(CAPACITIES)
+    assert {cost for _, cost in POLICIES.values()} == set(COSTS)
+
+
+def test_default_when_looked_up_then_is_a_row() -> None:
+    """What is used where nothing is said exists."""
+    assert DEFAULT_POLICY in POLICIES
+
+
+def test_policy_when_unknown_then_lists_the_allowed() -> None:
+    """A wrong name is answered with the right ones."""
+    allowed = ", ".join(POLICIES)
+    with pytest.raises(ConfigError, match=f"unknown policy 'magic', allowed: {allowed}"):
+        policy("magic")
