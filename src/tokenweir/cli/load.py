@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-import json
-import re
 import sys
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
+from tokenweir.cli.options import Json, duration, print_json, table_console
 from tokenweir.core.errors import ConfigError
 from tokenweir.core.profile import PROFILES, profile
-from tokenweir.core.units import Nanos, ns_from_s, s_from_ns
+from tokenweir.core.units import s_from_ns
 from tokenweir.sim.results import Slo
 from tokenweir.sim.traces import BUNDLED, read_trace
 from tokenweir.sim.workload import parse_surge
@@ -23,24 +21,7 @@ from tokenweir.study.load.report import load_notes, load_table
 from tokenweir.study.load.results import LoadOutcome, load_row
 from tokenweir.study.load.run import LoadTarget
 
-__all__ = ["duration_ns", "register"]
-
-_UNITS_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3_600.0}
-
-
-def duration_ns(text: str, *, option: str) -> Nanos:
-    """Read a length of time such as ``80ms``, ``30s`` or ``30`` (seconds).
-
-    Raises:
-        ConfigError: It is not of that form, or not above 0.
-    """
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)(ms|s|m|h)?", text.strip())
-    nanos = ns_from_s(float(match[1]) * _UNITS_S[match[2] or "s"]) if match else 0
-    if nanos <= 0:
-        raise ConfigError(
-            f"{option} {text!r} is not allowed, allowed: a time above 0 such as 80ms or 30s"
-        )
-    return nanos
+__all__ = ["register"]
 
 
 def register(app: typer.Typer) -> None:
@@ -61,7 +42,9 @@ def register(app: typer.Typer) -> None:
             str | None, typer.Option("--profile", help=f"For --load: {', '.join(PROFILES)}.")
         ] = None,
         requests: Annotated[int | None, typer.Option(help="Send at most so many.")] = None,
-        duration: Annotated[str | None, typer.Option(help="Arrivals end then, as in 60s.")] = None,
+        during: Annotated[
+            str | None, typer.Option("--duration", help="Arrivals end then, as in 60s.")
+        ] = None,
         skip: Annotated[
             str | None, typer.Option(help="Leave out the trace's first part, as in 5m.")
         ] = None,
@@ -80,14 +63,14 @@ def register(app: typer.Typer) -> None:
         model: Annotated[str | None, typer.Option(help="Default: the first one listed.")] = None,
         api_key: Annotated[str, typer.Option(help="Sent as bearer.")] = "load",
         seed: Annotated[int, typer.Option(help="Of declarations, texts and backoff.")] = 1,
-        as_json: Annotated[bool, typer.Option("--json", help="Print JSON to stdout.")] = False,
+        as_json: Json = False,
     ) -> None:
         """Replay a trace over HTTP with real text; clients give up and retry as the SDKs do."""
         shape = LoadShape(
             speed=1.0 if speed is None else speed,
             requests_max=requests,
-            duration_ns=None if duration is None else duration_ns(duration, option="duration"),
-            skip_ns=0 if skip is None else duration_ns(skip, option="skip"),
+            duration_ns=None if during is None else duration(during, option="--duration"),
+            skip_ns=0 if skip is None else duration(skip, option="--skip"),
             length_ratio=scale_tokens,
             declaration=output_max,
             surge=None if step is None else parse_surge(step),
@@ -96,15 +79,15 @@ def register(app: typer.Typer) -> None:
         target = LoadTarget(
             url=url,
             model=model,
-            timeout_s=s_from_ns(duration_ns(timeout, option="timeout")),
+            timeout_s=s_from_ns(duration(timeout, option="--timeout")),
             retries=retries,
             api_key=api_key,
         )
         slo = Slo(
-            ttft_ns=duration_ns(slo_ttft, option="slo-ttft"),
-            tpot_ns=duration_ns(slo_tpot, option="slo-tpot"),
+            ttft_ns=duration(slo_ttft, option="--slo-ttft"),
+            tpot_ns=duration(slo_tpot, option="--slo-tpot"),
         )
-        drain_s = s_from_ns(duration_ns(drain, option="drain"))
+        drain_s = s_from_ns(duration(drain, option="--drain"))
         if sum(option is not None for option in (rate, speed, times)) > 1:
             raise ConfigError("rate, speed and load exclude each other, allowed: one of them")
         if (times is None) != (profile_name is None):
@@ -124,10 +107,10 @@ def _print(outcome: LoadOutcome, slo: Slo, *, as_json: bool) -> None:
     row = load_row(outcome, slo, load=rate_rps, policy=None, queue=None)
     notes = load_notes(row["ours"])
     if as_json:
-        sys.stdout.write(json.dumps({"rows": [row]}) + "\n")
+        print_json({"rows": [row]})
         sys.stderr.writelines(f"{note}\n" for note in notes)
         return
-    console = Console()
+    console = table_console()
     console.print(load_table(row["ours"], title=f"{rate_rps:.2f} requests/s"))
     for note in notes:
-        console.print(note, highlight=False)
+        console.print(note, soft_wrap=True)

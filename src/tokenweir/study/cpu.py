@@ -28,6 +28,11 @@ class CpuMeter:
         self._cpu_s = self._read_s()
         self._start_s = time.monotonic()
 
+    def restart(self) -> None:
+        """Measure from now on."""
+        self._cpu_s = self._read_s()
+        self._start_s = time.monotonic()
+
     def fraction(self) -> float:
         """Return the share of one core used since the start, 0 where nothing can be read."""
         elapsed_s = time.monotonic() - self._start_s

@@ -1,0 +1,1 @@
+"""The demo: engine, gateway and load as real processes, with and without admission."""
