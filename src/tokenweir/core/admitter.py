@@ -172,7 +172,7 @@ class Admitter:
         """
         self._tick(now_ns)
         # Asked before it may wait, since a dispatch has no caller who could be told.
-        if request.request_id in self._queue or self._ledger.knows(
+        if request.request_id in self._queue.entries or self._ledger.knows(
             ReservationId(request.request_id)
         ):
             raise ContractError(
@@ -276,10 +276,10 @@ class Admitter:
         ledger.drain(now_ns=now_ns)
         for account in self._accounts:
             account.refresh(now_ns=now_ns)
-        if len(self._queue):
+        if self._queue.entries:
             self._drop_expired()
             self._dispatch()
-            if len(self._queue):
+            if self._queue.entries:
                 self._rate.note_short(now_ns=now_ns)
         if not self._pending:
             return ()
@@ -332,7 +332,7 @@ class Admitter:
         reason = first_refusal(candidate)
         if reason is not None:
             return self._reject(reason, estimate)
-        if not len(self._queue):
+        if not self._queue.entries:
             placed = self._place(estimate)
             if isinstance(placed, Account):
                 return placed

@@ -83,23 +83,24 @@ class FifoQueue:
         """Start empty."""
         self.limits = limits
         self.debt_tokens = 0
-        self._entries: dict[TicketId, QueueEntry] = {}
+        # In order of arrival; read by the owner, written here only.
+        self.entries: dict[TicketId, QueueEntry] = {}
         # (expires, sequence, ticket); entries that have left stay until they come up.
         self._expiries: list[tuple[Nanos, int, TicketId]] = []
         self._sequence = 0
 
     def __len__(self) -> int:
         """Count what waits."""
-        return len(self._entries)
+        return len(self.entries)
 
     def __contains__(self, ticket_id: object) -> bool:
         """Whether the ticket still waits."""
-        return ticket_id in self._entries
+        return ticket_id in self.entries
 
     def has_room(self, estimate: Estimate) -> bool:
         """Tell whether one more entry keeps items and debt within their bounds."""
         limits = self.limits
-        if len(self._entries) >= limits.items_max:
+        if len(self.entries) >= limits.items_max:
             return False
         debt_max = limits.debt_tokens_max
         return debt_max is None or self.debt_tokens + estimate.tokens <= debt_max
@@ -110,22 +111,22 @@ class FifoQueue:
         Raises:
             ContractError: There is no room, or the ticket waits already; nothing is changed.
         """
-        if entry.ticket_id in self._entries:
+        if entry.ticket_id in self.entries:
             raise ContractError(f"ticket {entry.ticket_id} waits already")
         if not self.has_room(entry.estimate):
-            raise ContractError(f"queue is full at {len(self._entries)} items, ask has_room first")
-        self._entries[entry.ticket_id] = entry
+            raise ContractError(f"queue is full at {len(self.entries)} items, ask has_room first")
+        self.entries[entry.ticket_id] = entry
         self.debt_tokens += entry.estimate.tokens
         self._sequence += 1
         heapq.heappush(self._expiries, (entry.expires_ns, self._sequence, entry.ticket_id))
 
     def head(self) -> QueueEntry | None:
         """Return the next entry, or None."""
-        return next(iter(self._entries.values()), None)
+        return next(iter(self.entries.values()), None)
 
     def remove(self, ticket_id: TicketId) -> QueueEntry | None:
         """Take an entry out, whatever its place; None where it no longer waits."""
-        entry = self._entries.pop(ticket_id, None)
+        entry = self.entries.pop(ticket_id, None)
         if entry is not None:
             self.debt_tokens -= entry.estimate.tokens
             self._forget_gone()
@@ -151,20 +152,20 @@ class FifoQueue:
         Raises:
             InvariantError: INV-QUEUE-1 or INV-QUEUE-2 does not hold.
         """
-        debt = sum(entry.estimate.tokens for entry in self._entries.values())
+        debt = sum(entry.estimate.tokens for entry in self.entries.values())
         if debt != self.debt_tokens:
             raise InvariantError(
                 f"queue says debt {self.debt_tokens}, its entries add up to {debt}"
             )
-        if len(self._entries) > self.limits.items_max:
+        if len(self.entries) > self.limits.items_max:
             raise InvariantError(
-                f"queue holds {len(self._entries)} items, its bound is {self.limits.items_max}"
+                f"queue holds {len(self.entries)} items, its bound is {self.limits.items_max}"
             )
         debt_max = self.limits.debt_tokens_max
         if debt_max is not None and debt > debt_max:
             raise InvariantError(f"queue holds {debt} tokens, its bound is {debt_max}")
         bound_ns = self.limits.wait_ns_bound()
-        for entry in self._entries.values():
+        for entry in self.entries.values():
             if entry.expires_ns - entry.enqueued_ns > bound_ns:
                 raise InvariantError(
                     f"ticket {entry.ticket_id} may wait "
@@ -173,9 +174,9 @@ class FifoQueue:
 
     def _forget_gone(self) -> None:
         expiries = self._expiries
-        while expiries and expiries[0][2] not in self._entries:
+        while expiries and expiries[0][2] not in self.entries:
             heapq.heappop(expiries)
         # Entries that leave from the middle would pile up behind a long-lived head.
-        if len(expiries) > 2 * len(self._entries) + 64:
-            self._expiries = [row for row in expiries if row[2] in self._entries]
+        if len(expiries) > 2 * len(self.entries) + 64:
+            self._expiries = [row for row in expiries if row[2] in self.entries]
             heapq.heapify(self._expiries)

@@ -15,6 +15,9 @@ __all__ = ["REASONS", "ReasonCode", "ReasonRow", "Scope", "Stage"]
 class ReasonCode(Enum):
     """Every reason a decision can carry."""
 
+    # Members are single objects; Enum's own hash costs a Python call at every look-up.
+    __hash__ = object.__hash__
+
     FITS = "fits"
     WAITING = "waiting"
     BYPASSED = "bypassed"

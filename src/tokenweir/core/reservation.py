@@ -24,6 +24,9 @@ __all__ = ["HOLDING", "TRANSITIONS", "Event", "Reservation", "State"]
 class State(Enum):
     """Where a reservation is in its life."""
 
+    # Members are single objects; Enum's own hash costs a Python call at every look-up.
+    __hash__ = object.__hash__
+
     RESERVED = "reserved"
     STREAMING = "streaming"
     DRAINING = "draining"
@@ -35,6 +38,9 @@ class State(Enum):
 
 class Event(Enum):
     """What can happen to a reservation."""
+
+    # Members are single objects; Enum's own hash costs a Python call at every look-up.
+    __hash__ = object.__hash__
 
     FIRST_TOKEN = "first_token"
     SETTLE = "settle"

@@ -136,7 +136,7 @@ class Engine:
     @property
     def waiting(self) -> int:
         """Sequences in the waiting line."""
-        return len(self._line)
+        return self._line.count
 
     @property
     def waiting_prompt_tokens(self) -> int:
@@ -176,7 +176,7 @@ class Engine:
                 f"engine says {self.waiting_prompt_tokens} waiting tokens, "
                 f"its line adds up to {waiting}"
             )
-        if len(self._batch) + len(self._line) != len(self._sequences):
+        if len(self._batch) + self._line.count != len(self._sequences):
             raise InvariantError("a sequence is neither in the batch nor in the line")
 
     # --- a step -------------------------------------------------------------------------------
@@ -188,7 +188,7 @@ class Engine:
         """
         result = StepResult([], [], [])
         worked_before_tokens = self.prefill_tokens_total + self.decode_tokens_total
-        if self._line:
+        if self._line.count:
             self._enter()
         if self._decoding:
             self._decode(result)

@@ -24,7 +24,7 @@ class WaitingLine:
     def __init__(self) -> None:
         """Start empty."""
         self.tokens = 0
-        self._count = 0
+        self.count = 0
         self._slots: list[Sequence | None] = []
         self._needs: NDArray[np.int64] = np.empty(0, dtype=np.int64)
         self._begin = 0
@@ -33,10 +33,6 @@ class WaitingLine:
         # Up to this many tokens nobody fits: learned from a search that found nobody.
         self._barren_tokens = -1
         self._compact()
-
-    def __len__(self) -> int:
-        """Count the waiting sequences."""
-        return self._count
 
     def push_back(self, sequence: Sequence) -> None:
         """Let a sequence wait behind all others."""
@@ -57,18 +53,18 @@ class WaitingLine:
         place = self._place.pop(sequence.sequence_id)
         self._slots[place] = None
         self._needs[place] = _NEVER_FITS
-        self._count -= 1
+        self.count -= 1
         self.tokens -= sequence.prefill_tokens
         while self._begin < self._end and self._slots[self._begin] is None:
             self._begin += 1
 
     def head(self) -> Sequence | None:
         """Return the first sequence, or None."""
-        return self._slots[self._begin] if self._count else None
+        return self._slots[self._begin] if self.count else None
 
     def first_fitting(self, room_tokens: int) -> Sequence | None:
         """Return the first sequence that needs at most this much, or None."""
-        if room_tokens <= self._barren_tokens or not self._count:
+        if room_tokens <= self._barren_tokens or not self.count:
             return None
         fits = self._needs[self._begin : self._end] <= room_tokens
         place = int(fits.argmax())
@@ -82,7 +78,7 @@ class WaitingLine:
         self._slots[place] = sequence
         self._needs[place] = need
         self._place[sequence.sequence_id] = place
-        self._count += 1
+        self.count += 1
         self.tokens += need
         if need <= self._barren_tokens:
             self._barren_tokens = need - 1

@@ -115,11 +115,6 @@ class Simulation:
         # When the running step ends and the next begins, and what the running one brings about.
         self._boundary_ns: Nanos = _NEVER
         self._running_step: StepResult | None = None
-        # As of the last boundary: inside a step nobody outside sees what it changes.
-        self._seen_running = 0
-        self._seen_waiting = 0
-        self._seen_kv_tokens = 0
-        self._seen_occupied_tokens = 0
         # Between boundaries engine and ledger move together, so that one look serves.
         self._is_observed = False
         self._attempts: list[Attempt] = []
@@ -239,7 +234,7 @@ class Simulation:
                     self._admitter.first_token(ReservationId(sequence.sequence_id), now_ns=now_ns)
             for sequence in result.finished:
                 self._finish(sequence)
-        self._look()
+        self._is_observed = False
         if self._queued:
             if self._observes:
                 self._observe()
@@ -250,17 +245,7 @@ class Simulation:
             self._boundary_ns = _NEVER
             return
         self._running_step = engine.step()
-        # Whoever came since the last boundary has its place in the batch, or really waits.
-        self._seen_waiting = engine.waiting
         self._boundary_ns = now_ns + self._running_step.duration_ns
-
-    def _look(self) -> None:
-        engine = self._engine
-        self._is_observed = False
-        self._seen_running = engine.running
-        self._seen_waiting = engine.waiting
-        self._seen_kv_tokens = engine.kv_used_tokens
-        self._seen_occupied_tokens = engine.kv_used_tokens + engine.waiting_prompt_tokens
 
     def _finish(self, sequence: EngineSequence) -> None:
         attempt = self._open.pop(sequence.sequence_id, None)
@@ -338,7 +323,6 @@ class Simulation:
             prompt_tokens=attempt.prompt_tokens,
             output_tokens=attempt.output_tokens,
         )
-        self._seen_occupied_tokens += attempt.prompt_tokens
         if self._boundary_ns == _NEVER:
             profile = self._scenario.profile
             grid_ns = profile.step_ns if profile.is_paced else 1
@@ -373,31 +357,33 @@ class Simulation:
     def _observe(self) -> None:
         # An idle engine has no boundaries: its telemetry would grow stale.
         self._is_observed = self._boundary_ns != _NEVER
+        engine = self._engine
         self._admitter.observe(
             Signals(
                 REPLICA,
                 self._now_ns,
-                # Prompts that have no KV yet are in it: they will, before anybody new.
-                kv_used_tokens=self._seen_occupied_tokens,
-                preemptions_total=self._engine.preemptions_total,
+                kv_used_tokens=engine.kv_used_tokens,
+                waiting_prompt_tokens=engine.waiting_prompt_tokens,
+                preemptions_total=engine.preemptions_total,
             ),
             now_ns=self._now_ns,
         )
 
     def _sample(self) -> None:
+        engine = self._engine
         self._samples.append(
             Sample(
                 self._next_sample_ns // NS_PER_S,
-                self._seen_running,
-                self._seen_waiting,
+                engine.running,
+                engine.waiting,
                 self._queued,
-                self._seen_kv_tokens / self._scenario.profile.kv_tokens,
+                engine.kv_used_tokens / self._scenario.profile.kv_tokens,
             )
         )
         self._next_sample_ns += NS_PER_S
         if self._scenario.checks:
             self._admitter.check_invariants()
-            self._engine.check_invariants()
+            engine.check_invariants()
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,1 +1,1 @@
-"""Questions answered by measuring: the article's rows, replays of traces, load over HTTP, the demo."""
+"""Questions answered by measuring: the article, replays, load over HTTP, the demo."""
