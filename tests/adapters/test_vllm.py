@@ -1,0 +1,192 @@
+"""vLLM's page becomes signals, garbage becomes none, and silence becomes ill health."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tokenweir.adapters.vllm import VllmPage, VllmTelemetry, read_page
+from tokenweir.core.signals import Signals
+from tokenweir.core.units import ReplicaId
+from tokenweir.ports.upstream import Headers, UpstreamBroken, UpstreamUnreachable
+
+WIRE = Path(__file__).parents[1] / "fixtures" / "wire"
+REPLICA = ReplicaId("one")
+
+OLD_PAGE = """
+# HELP vllm:gpu_cache_usage_perc GPU KV-cache usage. 1 means 100 percent usage.
+vllm:gpu_cache_usage_perc{model_name="m"} 0.5
+vllm:num_requests_running{model_name="m"} 3.0
+vllm:num_requests_waiting{model_name="m"} 1.0
+vllm:num_preemptions_total{model_name="m"} 2.0
+vllm:cache_config_info{block_size="16",num_gpu_blocks="100",cache_dtype="auto"} 1.0
+"""
+
+
+class Page:
+    """An answer of an upstream."""
+
+    headers: Headers = ()
+
+    def __init__(self, text: str, *, status: int = 200) -> None:
+        self.status = status
+        self._rest = text.encode()
+
+    async def next_chunk(self) -> bytes:
+        chunk, self._rest = self._rest[:4_096], self._rest[4_096:]
+        return chunk
+
+    def close(self) -> None:
+        pass
+
+
+class Engine:
+    """An upstream that does what its scripts say, by path."""
+
+    def __init__(self, **pages: Callable[[], Page]) -> None:
+        self.pages = pages
+        self.asked: list[str] = []
+
+    async def send(self, method: str, target: str, *, headers: Headers, body: bytes | None) -> Page:
+        self.asked.append(target)
+        return self.pages[target.removeprefix("/")]()
+
+
+def telemetry(engine: Engine, *, kv_tokens: int | None = None) -> VllmTelemetry:
+    """Telemetry with a clock that moves 10 ns at each look at it."""
+    ticks = iter(range(100, 10_000, 10))
+    return VllmTelemetry(
+        REPLICA, engine, clock=lambda: next(ticks), kv_tokens=kv_tokens, timeout_ns=50_000_000
+    )
+
+
+def refused() -> Page:
+    """What happens when nothing listens."""
+    raise UpstreamUnreachable("refused")
+
+
+def broken() -> Page:
+    """What happens when the connection breaks."""
+    raise UpstreamBroken("broken")
+
+
+def test_page_when_recorded_under_overload_then_read_right() -> None:
+    """The page of a real engine with 17 running and 120 waiting."""
+    page = read_page((WIRE / "metrics_overloaded.txt").read_text(encoding="utf-8"))
+    assert page.kv_tokens == 12_288
+    assert page.used_fraction == pytest.approx(0.8947, abs=1e-4)
+    assert (page.running, page.waiting, page.preemptions_total) == (17, 120, 15)
+
+
+def test_page_when_of_an_old_version_then_read_by_the_old_names() -> None:
+    """Blocks times block size, where the size in tokens is not told."""
+    assert read_page(OLD_PAGE) == VllmPage(0.5, 1_600, 3, 1, 2)
+
+
+def test_page_when_of_two_ranks_then_they_add_up() -> None:
+    """Data parallel engines share a page."""
+    text = "".join(
+        f'vllm:kv_cache_usage_perc{{engine="{rank}"}} {used}\n'
+        f'vllm:num_requests_running{{engine="{rank}"}} 2\n'
+        f'vllm:cache_config_info{{engine="{rank}",kv_cache_size_tokens="1000"}} 1\n'
+        for rank, used in enumerate((0.2, 0.6))
+    )
+    assert read_page(text) == VllmPage(0.4, 2_000, 4, None, None)
+
+
+@given(st.text())
+def test_page_when_garbage_then_nothing_breaks(text: str) -> None:
+    """Any text is a page without signals."""
+    read_page("vllm:num_requests_running" + text + "\n" + text)
+
+
+@pytest.mark.parametrize("value", ["NaN", "+Inf", "-Inf", "x", "", "1e999"])
+def test_value_when_not_a_number_then_left_out(value: str) -> None:
+    """Such a value is no count."""
+    assert read_page(f"vllm:num_requests_running {value}\n").running is None
+
+
+async def test_look_when_page_is_good_then_signals_carry_the_middle_of_the_request() -> None:
+    """The page was true some time between question and answer."""
+    signals = await telemetry(Engine(metrics=lambda: Page(OLD_PAGE))).look()
+    assert signals == Signals(
+        REPLICA,
+        scraped_ns=105,
+        kv_used_tokens=800,
+        kv_tokens=1_600,
+        running=3,
+        waiting=1,
+        preemptions_total=2,
+    )
+
+
+async def test_look_when_size_is_set_by_hand_then_it_holds() -> None:
+    """The fraction stays one of the engine's own size."""
+    signals = await telemetry(Engine(metrics=lambda: Page(OLD_PAGE)), kv_tokens=1_000).look()
+    assert signals is not None
+    assert (signals.kv_tokens, signals.kv_used_tokens) == (1_000, 800)
+
+
+@pytest.mark.parametrize("page", [Page("<html>nothing here</html>"), Page("not found", status=404)])
+async def test_look_when_there_is_nothing_of_vllm_then_healthy_without_signals(
+    page: Page, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A provider without such a page serves all the same and is never calibrated."""
+    caplog.set_level(logging.WARNING)
+    looker = telemetry(Engine(metrics=lambda: page))
+    for _ in range(3):
+        signals = await looker.look()
+        assert signals is not None
+        assert signals.is_healthy
+        assert (signals.kv_used_tokens, signals.kv_tokens) == (None, None)
+    assert len(caplog.records) <= 1
+
+
+async def test_look_when_refused_then_unhealthy_at_once_and_back_with_the_first_page() -> None:
+    """Nothing listens: nothing is sent there."""
+    engine = Engine(metrics=refused)
+    looker = telemetry(engine)
+    signals = await looker.look()
+    assert signals is not None
+    assert not signals.is_healthy
+    engine.pages["metrics"] = lambda: Page(OLD_PAGE)
+    signals = await looker.look()
+    assert signals is not None
+    assert signals.is_healthy
+
+
+async def test_look_when_silent_three_times_then_health_decides() -> None:
+    """One slow page is no illness; an engine that answers nothing at all is ill."""
+    engine = Engine(metrics=broken, health=lambda: Page(""))
+    looker = telemetry(engine)
+    assert await looker.look() is None
+    assert await looker.look() is None
+    signals = await looker.look()
+    assert signals is not None
+    assert signals.is_healthy
+    engine.pages["health"] = broken
+    signals = await looker.look()
+    assert signals is not None
+    assert not signals.is_healthy
+
+
+async def test_look_when_the_engine_hangs_then_it_ends_in_time() -> None:
+    """A hung engine does not hold up whoever looks at it."""
+
+    class Hung(Engine):
+        async def send(
+            self, method: str, target: str, *, headers: Headers, body: bytes | None
+        ) -> Page:
+            await asyncio.Event().wait()
+            raise AssertionError
+
+    looker = telemetry(Hung())
+    async with asyncio.timeout(5):
+        looks = [await looker.look() for _ in range(3)]
+    assert looks[:2] == [None, None]
+    assert looks[2] is not None
+    assert not looks[2].is_healthy

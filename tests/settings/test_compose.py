@@ -1,0 +1,108 @@
+"""From settings to the core's own objects, and what only the whole file can get wrong."""
+
+import pytest
+
+from tokenweir.core.admitter import Mode
+from tokenweir.core.capacity.concurrency import Concurrency
+from tokenweir.core.errors import ConfigError
+from tokenweir.settings.compose import admitter_config, check_relations, mode_of, pool_policy
+from tokenweir.settings.loading import settings_from
+from tokenweir.settings.model import Settings
+
+POOL = {"replicas": [{"url": "http://127.0.0.1:8000"}]}
+
+
+def settings_of(tree: object) -> Settings:
+    """Settings from a tree that is right section by section."""
+    return settings_from(tree, source="weir.yaml")
+
+
+def test_pool_when_it_has_limits_then_the_core_gets_them() -> None:
+    """Queue, SLO and concurrency arrive unchanged."""
+    pool = settings_of({
+        "pools": [
+            {
+                **POOL,
+                "policy": "concurrency",
+                "concurrency": 7,
+                "queue": {"items": 3, "wait": "250ms", "debt": "10k"},
+                "first_token_slo": "1s",
+            }
+        ]
+    }).pools[0]
+    limits = admitter_config(pool).queue
+    assert (limits.items_max, limits.wait_ns_max, limits.debt_tokens_max) == (
+        3,
+        250_000_000,
+        10_000,
+    )
+    assert limits.first_token_slo_ns == 1_000_000_000
+    assert pool_policy(pool).capacity == Concurrency(in_flight_max=7)
+
+
+@pytest.mark.parametrize(
+    ("switches", "mode"),
+    [({}, Mode.ENFORCE), ({"observe": True}, Mode.OBSERVE), ({"bypass": True}, Mode.BYPASS)],
+)
+def test_switches_when_set_then_choose_the_mode(switches: dict[str, bool], mode: Mode) -> None:
+    """Each switch is one mode of the core."""
+    assert mode_of(settings_of({"pools": [POOL], **switches})) is mode
+
+
+@pytest.mark.parametrize(
+    ("tree", "line"),
+    [
+        (
+            {"pools": [{**POOL, "policy": "token_amrt"}]},
+            "weir.yaml: pools[0].policy: unknown policy 'token_amrt', "
+            "allowed: none, concurrency, token, token_amort, ledger, hard_gate",
+        ),
+        (
+            {"pools": [{**POOL, "policy": "token", "concurrency": 4}]},
+            "weir.yaml: pools[0].policy: concurrency 4 does not belong to policy 'token', "
+            "allowed: policy concurrency",
+        ),
+        (
+            {"pools": [{**POOL, "queue": {"wait": "0s"}}]},
+            "weir.yaml: pools[0].queue: wait_ns_max 0 is not allowed, allowed: above 0",
+        ),
+        (
+            {"pools": [POOL, POOL], "routes": [{"pool": "default"}]},
+            "weir.yaml: pools[1].name is 'default', which another pool is called already",
+        ),
+        (
+            {"pools": [{"replicas": POOL["replicas"] * 2}]},
+            "weir.yaml: pools[0].replicas[1] is '127.0.0.1:8000', which another replica is called "
+            "already, allowed: a url and name of its own",
+        ),
+        (
+            {"pools": [POOL], "routes": [{"pool": "chat"}]},
+            "weir.yaml: routes[0].pool is 'chat', allowed: default",
+        ),
+        (
+            {"pools": [POOL, {**POOL, "name": "b"}], "routes": [{}]},
+            "weir.yaml: routes[0].pool is missing, allowed: b, default",
+        ),
+        (
+            {"pools": [POOL], "routes": [{"match": {"model": "m"}}]},
+            "weir.yaml: routes has its default route (one without match) at none, "
+            "allowed: exactly one, the last",
+        ),
+        (
+            {"pools": [POOL], "routes": [{}, {"match": {"model": "m"}}]},
+            "weir.yaml: routes has its default route (one without match) at [0], "
+            "allowed: exactly one, the last",
+        ),
+        (
+            {"pools": [POOL], "observe": True, "bypass": True},
+            "weir.yaml: bypass is true, allowed: false while observe is true",
+        ),
+    ],
+)
+def test_relation_when_wrong_then_one_line_says_where_and_what_is_allowed(
+    tree: object, line: str
+) -> None:
+    """Names, references and the core's own ranges are checked before anything starts."""
+    with pytest.raises(ConfigError) as caught:
+        check_relations(settings_of(tree), source="weir.yaml")
+    assert str(caught.value) == line
