@@ -46,6 +46,8 @@ def uniforms(seed: int, stream: str, *, size: tuple[int, ...]) -> NDArray[np.flo
     Raises:
         ValueError: The stream is unknown.
     """
+    if stream not in _STREAMS:
+        raise ValueError(f"unknown stream {stream!r}, allowed: {', '.join(_STREAMS)}")
     generator = np.random.Generator(np.random.PCG64([seed, _STREAMS.index(stream)]))
     return generator.random(size)
 
