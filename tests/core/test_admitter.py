@@ -155,13 +155,13 @@ def test_arrive_when_the_wait_would_pass_its_bound_then_is_refused_at_once() -> 
 
 
 def test_arrive_when_the_slo_is_known_then_bounds_the_wait() -> None:
-    """Nine tenths of the SLO may be waited, the rest is the engine's."""
+    """Half of the SLO may be waited, the rest is the engine's."""
     admitter = admitter_with(queue=QueueLimits(first_token_slo_ns=S), rate_hint_tokens_per_s=100.0)
     fill(admitter)
-    assert enqueue(admitter, request("a", prompt_tokens=140)).expires_ns == 900 * MS
+    assert enqueue(admitter, request("a", prompt_tokens=100)).expires_ns == 500 * MS
     admitter = admitter_with(queue=QueueLimits(first_token_slo_ns=S), rate_hint_tokens_per_s=100.0)
     fill(admitter)
-    assert reject(admitter, request("b", prompt_tokens=141)).reason is ReasonCode.OVERLOAD_KV
+    assert reject(admitter, request("b", prompt_tokens=101)).reason is ReasonCode.OVERLOAD_KV
 
 
 def test_arrive_when_the_deadline_cannot_be_met_then_is_refused_on_arrival() -> None:

@@ -205,7 +205,7 @@ def test_check_invariants_when_a_bound_is_passed_then_raises(
 def test_wait_bound_when_an_slo_is_known_then_is_the_tighter_of_both() -> None:
     """Nothing may wait longer than what can still meet the SLO."""
     assert QueueLimits().wait_ns_bound() == 5 * S
-    assert QueueLimits(first_token_slo_ns=S).wait_ns_bound() == S * 9 // 10
+    assert QueueLimits(first_token_slo_ns=S).wait_ns_bound() == S // 2
     assert QueueLimits(first_token_slo_ns=100 * S).wait_ns_bound() == 5 * S
 
 

@@ -29,8 +29,8 @@ class QueueLimits:
         wait_ns_max: Longest wait, above 0. 5 s is what an interactive user bears at most.
         first_token_slo_ns: Where known, nothing is queued whose predicted wait is over
             ``slo_fraction`` of it: what is doomed is refused at once.
-        slo_fraction: See above; what is left is for the prefill inside the engine. With 0.9 the
-            article's engine at 1.1 x capacity serves 0.78 within its SLO, with 0.5 it is 0.89.
+        slo_fraction: See above, above 0 to 1; the other half is for the prefill inside the engine,
+            which a loaded engine needs.
     """
 
     items_max: int = 1_000
