@@ -56,7 +56,7 @@ class DemoSetup:
     declaration: str = "mix"
     timeout_s: float = 10.0
     retries: int = 2
-    drain_s: float = 6.0
+    drain_s: float = 5.0
     profile_name: str = "demo"
     policy: str = "ledger"
     queue_items: int = 0

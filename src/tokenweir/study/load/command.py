@@ -26,7 +26,9 @@ _REFRESH_S = 0.25
 
 
 def planned_rate_rps(plan: Sequence[PlannedRequest]) -> float:
-    """Return the mean rate of a plan, per second."""
+    """Return the mean rate of a plan, per second, 0 for less than two requests."""
+    if not plan:
+        return 0.0
     span_s = s_from_ns(plan[-1].due_ns)
     return (len(plan) - 1) / span_s if span_s > 0 else 0.0
 
@@ -119,14 +121,16 @@ async def scrape_total(session: aiohttp.ClientSession, name: str) -> float | Non
 
 def progress_bar() -> Progress:
     """Return the bar that ``run_load`` fills; the caller starts and stops it."""
+    console = Console(stderr=True)
     return Progress(
         TextColumn("{task.description}"),
         BarColumn(),
         TextColumn("{task.completed:.0f}/{task.total:.0f}"),
         TimeElapsedColumn(),
         TextColumn("{task.fields[state]}"),
-        console=Console(stderr=True),
+        console=console,
         transient=True,
+        disable=not console.is_terminal,
     )
 
 
