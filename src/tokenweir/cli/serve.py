@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import socket
 import sys
@@ -82,6 +83,7 @@ def serve(
 async def _serve(settings: Settings, *, is_embedded: bool) -> None:
     from tokenweir.gateway.server import Gateway, bind
 
+    _raise_file_limit()
     listener = bind(settings.listen.host, settings.listen.port)
     admin = settings.admin.listen
     admin_listener = None if admin is None else bind(admin.host, admin.port)
@@ -162,6 +164,17 @@ def _announce(
     ]
     sys.stderr.write("\n".join(lines) + "\n")
     sys.stderr.flush()
+
+
+def _raise_file_limit() -> None:
+    """Allow as many open files as the system lets us: each stream needs two."""
+    try:
+        import resource
+    except ImportError:
+        return
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def _url(listener: socket.socket) -> str:

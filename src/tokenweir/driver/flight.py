@@ -25,6 +25,7 @@ class Flight:
         admit: The admission, with replica and reserved tokens.
         queue_wait_ns: How long it was queued, 0 where it entered at once.
         was_queued: Whether it had to wait.
+        first_token_ns: When the engine began to answer, None until then.
         output_tokens: Counted so far; the forwarder writes it per chunk, the driver reads it.
         is_streamed: False where nothing can be counted before the end.
         is_open: Whether it has still to be closed.
@@ -33,10 +34,10 @@ class Flight:
 
     __slots__ = (
         "_driver",
-        "_first_token_ns",
         "admit",
         "arrived_ns",
         "dispatched_ns",
+        "first_token_ns",
         "is_lost",
         "is_open",
         "is_streamed",
@@ -60,7 +61,7 @@ class Flight:
     ) -> None:
         """Start open, nothing counted."""
         self._driver = driver
-        self._first_token_ns: Nanos | None = None
+        self.first_token_ns: Nanos | None = None
         self.request = request
         self.admit = admit
         self.queue_wait_ns = queue_wait_ns
@@ -94,8 +95,8 @@ class Flight:
 
     def first_token(self) -> None:
         """Note that the engine has begun to answer; only the first call counts."""
-        if self._first_token_ns is None and self.is_open:
-            self._first_token_ns = self._driver.note_first_token(self)
+        if self.first_token_ns is None and self.is_open:
+            self.first_token_ns = self._driver.note_first_token(self)
 
     def settle(self, usage: Usage, *, outcome: Outcome) -> None:
         """Close it with what was really used; nothing happens where it is closed already."""
