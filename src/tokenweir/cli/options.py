@@ -32,9 +32,12 @@ def duration(text: str, *, option: str) -> Nanos:
         ConfigError: It is not one; the text names the option.
     """
     try:
-        return parse_duration(text)
+        nanos = parse_duration(text)
     except ValueError as exc:
-        raise ConfigError(f"{option} {text!r} is not allowed, {exc}") from None
+        raise ConfigError(f"{option} {text!r} is not allowed, allowed: {exc}") from None
+    if nanos <= 0:
+        raise ConfigError(f"{option} {text!r} is not allowed, allowed: above 0")
+    return nanos
 
 
 def seeds_of(count: int) -> list[int]:

@@ -115,6 +115,8 @@ class Simulation:
         # When the running step ends and the next begins, and what the running one brings about.
         self._boundary_ns: Nanos = _NEVER
         self._running_step: StepResult | None = None
+        # Handed over since the last boundary: they do not wait, they could not enter yet.
+        self._fresh = 0
         # Between boundaries engine and ledger move together, so that one look serves.
         self._is_observed = False
         self._attempts: list[Attempt] = []
@@ -245,6 +247,7 @@ class Simulation:
             self._boundary_ns = _NEVER
             return
         self._running_step = engine.step()
+        self._fresh = 0
         self._boundary_ns = now_ns + self._running_step.duration_ns
 
     def _finish(self, sequence: EngineSequence) -> None:
@@ -323,6 +326,7 @@ class Simulation:
             prompt_tokens=attempt.prompt_tokens,
             output_tokens=attempt.output_tokens,
         )
+        self._fresh += 1
         if self._boundary_ns == _NEVER:
             profile = self._scenario.profile
             grid_ns = profile.step_ns if profile.is_paced else 1
@@ -375,7 +379,7 @@ class Simulation:
             Sample(
                 self._next_sample_ns // NS_PER_S,
                 engine.running,
-                engine.waiting,
+                max(0, engine.waiting - self._fresh),
                 self._queued,
                 engine.kv_used_tokens / self._scenario.profile.kv_tokens,
             )
