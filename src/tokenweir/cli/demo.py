@@ -35,7 +35,8 @@ def register(app: typer.Typer) -> None:
             sys.stderr.writelines(f"{line}\n" for line in lines)
         else:
             console = table_console()
-            console.print(demo_table(document))
+            if any(side.name in document for side in setup.sides):
+                console.print(demo_table(document))
             for line in (*lines, "", next_steps()):
                 console.print(line, soft_wrap=True)
         if not is_complete:

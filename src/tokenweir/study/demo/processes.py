@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import signal
 import socket
 import sys
 import tempfile
@@ -53,10 +52,10 @@ class Child:
         """Whether it has not ended yet."""
         return self.process.returncode is None
 
-    def interrupt(self) -> None:
-        """Ask it to end early and say what it has."""
+    def end_early(self) -> None:
+        """Ask it to end and say what it has; one that is still starting just ends."""
         with contextlib.suppress(ProcessLookupError):
-            self.process.send_signal(signal.SIGINT)
+            self.process.terminate()
 
     def failure(self) -> ProcessFailed:
         """Return the error that names it, with the last line it wrote."""

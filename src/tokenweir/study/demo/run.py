@@ -16,7 +16,7 @@ __all__ = ["run_demo"]
 async def run_demo(
     setup: DemoSetup, *, rate_rps: float, on_side: Callable[[Side], None]
 ) -> tuple[dict[str, Any], bool]:
-    """Run both sides; SIGINT and SIGTERM end the demo early with what it has.
+    """Run both sides; SIGINT, SIGTERM and SIGHUP end the demo early with what it has.
 
     Args:
         setup: See there.
@@ -32,7 +32,7 @@ async def run_demo(
     """
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
-    for signum in (signal.SIGINT, signal.SIGTERM):
+    for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         loop.add_signal_handler(signum, stop.set)
     document: dict[str, Any] = {"ledger_after": None}
     queue = "none" if setup.queue_items == 0 else f"fifo {setup.queue_items}"
@@ -41,6 +41,8 @@ async def run_demo(
             break
         on_side(side)
         result = await run_side(setup, side, rate_rps=rate_rps, stop=stop)
+        if result is None:
+            break
         document[side.name] = result.to_json(load=setup.load, side=side, queue=queue)
         document["ledger_after"] = result.ledger_after_tokens
     return document, not stop.is_set()

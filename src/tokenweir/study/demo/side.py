@@ -26,7 +26,7 @@ from tokenweir.study.load.command import scrape_total
 __all__ = ["SideResult", "run_side"]
 
 _WATCH_S = 0.5
-_LEDGER_S_MAX = 5.0
+_SETTLE_S_MAX = 8.0
 
 
 @dataclass(slots=True)
@@ -76,8 +76,11 @@ class SideResult:
 
 async def run_side(
     setup: DemoSetup, side: Side, *, rate_rps: float, stop: asyncio.Event
-) -> SideResult:
+) -> SideResult | None:
     """Start the three processes, wait for the load to end, and stop them.
+
+    Returns:
+        What was measured, or None where ``stop`` came before the load had begun.
 
     Raises:
         ProcessFailed: One of them did not start or ended early.
@@ -103,13 +106,15 @@ async def run_side(
         load_arguments = setup.load_arguments(gateway_url, rate_rps=rate_rps)
         load = await stack.enter_async_context(start_child("load", load_arguments, is_load=True))
         result = await _watch(load, (engine, gateway), engine_url=engine_url, stop=stop)
+        if result is None:
+            return None
         result.ledger_after_tokens = await _ledger_after(session, admin_url)
         return result
 
 
 async def _watch(
     load: Child, services: tuple[Child, ...], *, engine_url: str, stop: asyncio.Event
-) -> SideResult:
+) -> SideResult | None:
     """Look at the engine while the load runs, then take in its report."""
     stdout = load.process.stdout
     assert stdout is not None
@@ -129,22 +134,28 @@ async def _watch(
                     (reading, stopping), timeout=_WATCH_S, return_when=asyncio.FIRST_COMPLETED
                 )
                 if stopping.done() and not reading.done():
-                    load.interrupt()
-                    await asyncio.wait((reading,), timeout=_LEDGER_S_MAX)
+                    load.end_early()
+                    await asyncio.wait((reading,), timeout=_SETTLE_S_MAX)
                     break
         finally:
             stopping.cancel()
             for child in services:
                 result.cpu_fractions[child.name] = child.cpu.fraction()
         result.preemptions = round(await scrape_total(session, "vllm:num_preemptions_total") or 0)
-    result.row = await _report(load, reading)
+    try:
+        async with asyncio.timeout(_SETTLE_S_MAX):
+            output = await reading
+            await load.process.wait()
+    except TimeoutError:
+        raise ProcessFailed("load did not end when it was told to") from None
+    if not output and stop.is_set():
+        return None
+    result.row = _row_of(load, output)
     result.cpu_fractions[load.name] = result.row["ours"]["client_cpu_fraction"]
     return result
 
 
-async def _report(load: Child, reading: asyncio.Task[bytes]) -> dict[str, Any]:
-    output = await asyncio.wait_for(reading, _LEDGER_S_MAX)
-    await asyncio.wait_for(load.process.wait(), _LEDGER_S_MAX)
+def _row_of(load: Child, output: bytes) -> dict[str, Any]:
     try:
         row: dict[str, Any] = json.loads(output)["rows"][0]
     except (ValueError, KeyError, IndexError):
@@ -166,7 +177,7 @@ async def _ledger_after(session: aiohttp.ClientSession, admin_url: str) -> int:
         ProcessFailed: The gateway does not tell.
     """
     tokens = -1
-    for _ in range(round(_LEDGER_S_MAX / _WATCH_S)):
+    for _ in range(round(_SETTLE_S_MAX / _WATCH_S)):
         try:
             async with session.get(f"{admin_url}/admin/v1/ledger") as response:
                 pools = (await response.json())["pools"]
