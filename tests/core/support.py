@@ -37,7 +37,7 @@ MS = NS_PER_MS
 ONE = ReplicaId("one")
 TWO = ReplicaId("two")
 # What ``small_policy`` caps: low enough to be reached by a handful of requests.
-SMALL_IN_FLIGHT_MAX = 3
+SMALL_IN_FLIGHT_MAX = 2
 
 
 class FixedRng:

@@ -86,6 +86,19 @@ def test_settle_when_early_then_kv_drains_for_the_abort_time(
     assert ledger.next_wakeup_ns() is None
 
 
+def test_drain_when_several_were_cancelled_then_each_ends_in_its_own_time(ledger: Ledger) -> None:
+    """KV of a later cancel neither delays nor hastens that of an earlier one."""
+    other = reservation("other")
+    ledger.reserve(other, ONE, estimate=Estimate(30, 1), now_ns=0)
+    ledger.settle(R, USED, outcome=Outcome.CANCELLED, now_ns=0)
+    ledger.settle(other, USED, outcome=Outcome.ERROR, now_ns=100 * MS)
+    draining = []
+    for now_ns in (500 * MS - 1, 500 * MS, 600 * MS - 1, 600 * MS):
+        ledger.drain(now_ns=now_ns)
+        draining.append((sums(ledger)[-1], ledger.next_wakeup_ns()))
+    assert draining == [(130, 500 * MS), (30, 600 * MS), (30, 600 * MS), (0, None)]
+
+
 def test_settle_when_early_without_abort_time_then_nothing_drains() -> None:
     """Where the engine forgets at once, so does the ledger."""
     ledger = ledger_with(LedgerConfig(abort_time_ns=0))
