@@ -12,14 +12,12 @@ from tokenweir.cli.options import Json, duration, print_json, table_console
 from tokenweir.core.errors import ConfigError
 from tokenweir.core.profile import PROFILES, profile
 from tokenweir.core.units import s_from_ns
-from tokenweir.sim.results import Slo
-from tokenweir.sim.traces import BUNDLED, read_trace
-from tokenweir.sim.workload import parse_surge
 from tokenweir.study.load.command import planned_rate_rps, run_command
 from tokenweir.study.load.plan import LoadShape, PlannedRequest, plan_requests, rate_for_load
 from tokenweir.study.load.report import load_notes, load_table
 from tokenweir.study.load.results import LoadOutcome, load_row
 from tokenweir.study.load.run import LoadTarget
+from tokenweir.study.plan import DECLARATION_NAMES, TRACE_NAMES, Slo, surge_from, trace_from
 
 __all__ = ["register"]
 
@@ -31,7 +29,7 @@ def register(app: typer.Typer) -> None:
 
 def load(
     file: Annotated[
-        str, typer.Argument(help=f"A trace, or one of: {', '.join(BUNDLED)}.", metavar="FILE")
+        str, typer.Argument(help=f"A trace, or one of: {', '.join(TRACE_NAMES)}.", metavar="FILE")
     ],
     url: Annotated[str, typer.Option(help="Base address of what is tested.")],
     rate: Annotated[float | None, typer.Option(help="Mean requests per second.")] = None,
@@ -51,7 +49,7 @@ def load(
     ] = None,
     scale_tokens: Annotated[float, typer.Option(help="Lengths are multiplied by it.")] = 1.0,
     output_max: Annotated[
-        str, typer.Option(help="Declared maximum: exact, x2, 4096, mix, unset.")
+        str, typer.Option(help=f"Declared maximum: {', '.join(DECLARATION_NAMES)}.")
     ] = "exact",
     timeout: Annotated[str, typer.Option(help="A client gives up after it.")] = "600s",
     retries: Annotated[int, typer.Option(help="After the first attempt.")] = 2,
@@ -74,7 +72,7 @@ def load(
         skip_ns=0 if skip is None else duration(skip, option="--skip"),
         length_ratio=scale_tokens,
         declaration=output_max,
-        surge=None if step is None else parse_surge(step),
+        surge=surge_from(step),
         seed=seed,
     )
     target = LoadTarget(
@@ -105,7 +103,7 @@ def _plan(
         raise ConfigError("--rate, --speed and --load exclude each other, allowed: one of them")
     if (times is None) != (profile_name is None):
         raise ConfigError("--load and --profile belong together, allowed: both or neither")
-    arrivals = read_trace(file)
+    arrivals = trace_from(file)
     if times is not None and profile_name is not None:
         rate = rate_for_load(arrivals, shape, load=times, profile=profile(profile_name))
     return plan_requests(arrivals, dataclasses.replace(shape, rate_rps=rate))
