@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import aiohttp
+from yarl import URL
 
 __all__ = ["CHAT", "TEXT", "chat", "post", "session"]
 
@@ -54,7 +55,11 @@ class Answer:
 
 
 async def post(
-    opened: aiohttp.ClientSession, url: str, body: Any, *, headers: dict[str, str] | None = None
+    opened: aiohttp.ClientSession,
+    url: str | URL,
+    body: Any,
+    *,
+    headers: dict[str, str] | None = None,
 ) -> Answer:
     """Send a request and read its whole answer."""
     data = body if isinstance(body, bytes) else json.dumps(body).encode()

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import urllib.error
 import urllib.request
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -17,7 +18,7 @@ from typing import Any, Self
 
 import yaml
 
-__all__ = ["Server", "engine", "gateway", "ledger_of", "metric", "run_cli", "started"]
+__all__ = ["Server", "engine", "gateway", "ledger_of", "metric", "run_cli", "started", "status_of"]
 
 _START_S_MAX = 30.0
 _READY = re.compile(r"(?:serving on|on) (http://\S+)")
@@ -137,6 +138,16 @@ def ledger_of(server: Server) -> dict[str, Any]:
     with urllib.request.urlopen(f"{server.admin_url}/admin/v1/ledger", timeout=10) as answer:
         pool: dict[str, Any] = json.load(answer)["pools"][0]
     return pool
+
+
+def status_of(url: str) -> int:
+    """The status of a page."""
+    try:
+        with urllib.request.urlopen(url, timeout=10) as answer:
+            return int(answer.status)
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code
 
 
 def metric(url: str, name: str, **labels: str) -> float:

@@ -11,6 +11,7 @@ from typing import Any
 
 import aiohttp
 from multidict import CIMultiDict
+from yarl import URL
 
 from tokenweir.core.units import Nanos, s_from_ns
 from tokenweir.ports.upstream import Headers, UpstreamBroken, UpstreamUnreachable
@@ -91,7 +92,8 @@ class AiohttpUpstream:
         try:
             response = await self._session.request(
                 method,
-                self._base_url + target,
+                # Encoded already: what the client sent is not to be normalised on its way.
+                URL(self._base_url + target, encoded=True),
                 headers=merged,
                 data=data,
                 allow_redirects=False,
