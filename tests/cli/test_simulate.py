@@ -9,19 +9,7 @@ from pathlib import Path
 
 import pytest
 
-FIELDS = {
-    "arrivals",
-    "retries",
-    "refused",
-    "completed",
-    "goodput_per_attempt",
-    "goodput_unique",
-    "goodput_tokens",
-    "ttft_p50_s",
-    "ttft_p99_s",
-    "tokens_per_s",
-    "preemptions",
-}
+from tests.contract import ROW_FIGURES
 
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -41,7 +29,7 @@ def test_simulate_article_when_run_twice_then_the_bytes_are_equal() -> None:
     assert first.returncode == 0, first.stderr
     assert first.stdout == second.stdout
     rows = json.loads(first.stdout)["rows"]
-    assert all(set(row["ours"]) >= FIELDS for row in rows)
+    assert all(set(row["ours"]) >= ROW_FIGURES for row in rows)
 
 
 def test_simulate_article_when_seeds_share_processes_then_the_result_is_the_same() -> None:
@@ -74,7 +62,7 @@ def test_replay_when_trace_is_known_then_rows_have_the_contract_fields(trace: st
     for row in rows:
         assert row["group"] == "trace"
         assert row["load"] == 1.5
-        assert set(row["ours"]) >= FIELDS
+        assert set(row["ours"]) >= ROW_FIGURES
         assert row["ours"]["unique"] == 400
         assert row["series"]
 

@@ -158,7 +158,7 @@ class PoolSettings(_Section):
         policy: A row of the table of policies.
         concurrency: Requests in flight per replica, for the policy ``concurrency`` only.
         queue: How much may wait.
-        first_token_slo: Where given, what would wait longer than nine tenths of it is refused.
+        first_token_slo: Where given, what would wait longer than half of it is refused.
         timeouts: For its upstreams.
         scrape: Of its replicas.
     """
