@@ -364,3 +364,25 @@ async def test_look_when_it_denies_running_streams_then_its_zero_is_not_believed
     flight.settle(Usage(490, 7), outcome=Outcome.FINISHED)
     pool.driver.observe(Signals(REPLICA, scraped_ns=pool.clock.now_ns, kv_used_tokens=0))
     assert pool.driver.snapshot().accounts[0].telemetry_age_ns == 0
+
+
+async def test_waiter_when_cancelled_as_it_is_dispatched_then_time_does_not_go_back() -> None:
+    """Every call of one critical section may look at the clock: each finds it further on."""
+
+    class RunningClock(HandClock):
+        def __call__(self) -> Nanos:
+            self.now_ns += 1
+            return self.now_ns
+
+    clock, events = RunningClock(), Events()
+    core = Admitter(policy("ledger"), rng=random.Random(7))
+    core.add_replica(REPLICA, kv_tokens=1_000)
+    built = Bench(PoolDriver("p", core, clock=clock, events=events), clock, core, events)
+    first = await flight_of(built, "a")
+    second = await waiting(built, "b")
+    first.settle(Usage(1, 1), outcome=Outcome.FINISHED)
+    second.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await second
+    assert built.driver.snapshot().accounts[0].in_flight == 0
+    built.check()

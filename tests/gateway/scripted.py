@@ -164,6 +164,7 @@ class ScriptedUpstream:
         finally:
             self.running -= 1
             watching.cancel()
+            await asyncio.gather(watching, return_exceptions=True)
 
     async def _watch(self, call: Call, reader: asyncio.StreamReader) -> None:
         """Note when the client leaves; it sends nothing more while it waits."""

@@ -253,13 +253,13 @@ class PoolDriver:
         """Undo what a caller that is cancelled was given: a place, or in that moment a flight."""
         self._waiters.pop(ticket_id, None)
         self._requests.pop(ticket_id, None)
-        now_ns = self._clock()
-        self._core.cancel(ticket_id, now_ns=now_ns)
-        if waiter.done() and not waiter.cancelled():
-            given = waiter.result()
-            if isinstance(given, Flight):
-                given.release()
-        self._advance(now_ns)
+        given = waiter.result() if waiter.done() and not waiter.cancelled() else None
+        if isinstance(given, Flight):
+            given.release()
+        elif given is None:
+            now_ns = self._clock()
+            self._core.cancel(ticket_id, now_ns=now_ns)
+            self._advance(now_ns)
 
     def _denies_streams(self, signals: Signals) -> bool:
         """Tell whether a stream of ours has had output for longer than the look is old."""
@@ -278,7 +278,7 @@ class PoolDriver:
     # --- effects ------------------------------------------------------------------------------
 
     def _advance(self, now_ns: Nanos) -> None:
-        """Let the core move on, do what it says, and set the timer for what is due next."""
+        """Let the core move on, do what it says, and set the timer for who waits."""
         if now_ns - self._ticked_ns > _LATE_NS and self._loop is not None:
             self._report_progress(now_ns)
         effects = self._core.advance(now_ns=now_ns)
@@ -287,7 +287,8 @@ class PoolDriver:
             for effect in effects:
                 has_released |= self._carry_out(effect, now_ns=now_ns)
             effects = self._core.advance(now_ns=now_ns) if has_released else ()
-        self._arm(now_ns)
+        if self._waiters:
+            self._arm(now_ns)
 
     def _carry_out(self, effect: Effect, *, now_ns: Nanos) -> bool:
         """Do one effect; returns whether a reservation nobody waits for was released."""
@@ -324,7 +325,10 @@ class PoolDriver:
         return False
 
     def _arm(self, now_ns: Nanos) -> None:
-        """Keep one timer, for the earliest time that the core has named."""
+        """Keep one timer, for the earliest time that the core has named.
+
+        Only while somebody waits: what else is due - leases, drained KV - can wait for the tick.
+        """
         due_ns = self._core.next_wakeup_ns()
         if due_ns is None or self._loop is None:
             return
@@ -347,10 +351,10 @@ class PoolDriver:
             return
         self._tick_timer = self._loop.call_later(_TICK_NS / NS_PER_S, self._tick)
         now_ns = self._clock()
-        if self._report_progress(now_ns) or self._waiters:
-            self._advance(now_ns)
+        self._report_progress(now_ns)
+        self._advance(now_ns)
 
-    def _report_progress(self, now_ns: Nanos) -> bool:
+    def _report_progress(self, now_ns: Nanos) -> None:
         """Report the streams that have moved and renew what is due. Cost O(open)."""
         self._ticked_ns = now_ns
         pace = self._pace_tokens_per_s
@@ -364,4 +368,3 @@ class PoolDriver:
             batches.setdefault(flight.replica, {})[flight.reservation_id] = tokens
         for replica, tokens_by_reservation in batches.items():
             self._core.progress(replica, tokens_by_reservation, now_ns=now_ns)
-        return bool(batches)

@@ -10,8 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
-import itertools
-import secrets
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tokenweir.adapters.prometheus import PrometheusMetrics
@@ -58,7 +57,7 @@ _FAULT_OF_CAUSE = {
 
 @dataclass(frozen=True, slots=True)
 class Shared:
-    """What all exchanges of a gateway share."""
+    """What all exchanges of a gateway share; ``ids`` never repeats one."""
 
     pools: Pools
     limits: LimitSettings
@@ -66,10 +65,7 @@ class Shared:
     ratios: TokenRatios
     metrics: PrometheusMetrics
     clock: Clock
-
-
-_prefix = secrets.token_hex(4)
-_numbers = itertools.count(1)
+    ids: Iterator[str]
 
 
 class Exchange:
@@ -87,7 +83,7 @@ class Exchange:
         task = asyncio.current_task()
         assert task is not None
         self._interrupt = Interrupt(task)
-        self._id = f"{_prefix}-{next(_numbers)}"
+        self._id = next(shared.ids)
         self._wire_id = request_id(scope["headers"], default=self._id)
         self._pool: Pool | None = None
         self._request: Request | None = None

@@ -7,7 +7,6 @@ upstream's connection is cut unless the body has come to its end.
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 
 from tokenweir.core.request import Outcome, Usage
@@ -17,7 +16,7 @@ from tokenweir.http.asgi import HeaderList, Send, header
 from tokenweir.http.headers import for_client
 from tokenweir.http.openai_api import Demand
 from tokenweir.http.prompt_estimate import TokenRatios
-from tokenweir.http.stream_account import StreamAccount, usage_of
+from tokenweir.http.stream_account import StreamAccount, read_answer
 from tokenweir.ports.clock import Clock
 from tokenweir.ports.upstream import UpstreamBroken, UpstreamResponse
 from tokenweir.settings.model import TimeoutSettings
@@ -154,7 +153,7 @@ class Relay:
             interrupt.limit(clock() + self._config.timeouts.idle, Cause.IDLE_TIMEOUT)
             chunk = await response.next_chunk()
         if is_answer:
-            self._usage, self._outcome = _read_answer(kept)
+            self._usage, self._outcome = read_answer(bytes(kept))
         else:
             self._outcome = Outcome.ERROR
 
@@ -188,18 +187,3 @@ class Relay:
         if outcome is Outcome.ERROR:
             return Usage(flight.request.prompt_tokens, 0)
         return Usage(flight.request.prompt_tokens, flight.reported_tokens)
-
-
-def _read_answer(body: bytearray) -> tuple[Usage | None, Outcome]:
-    """Return usage and outcome of a plain answer."""
-    try:
-        answer = json.loads(body)
-    except (ValueError, RecursionError):
-        return None, Outcome.FINISHED
-    if not isinstance(answer, dict):
-        return None, Outcome.FINISHED
-    choices = answer.get("choices")
-    is_cut = isinstance(choices, list) and any(
-        isinstance(choice, dict) and choice.get("finish_reason") == "length" for choice in choices
-    )
-    return usage_of(answer), Outcome.LENGTH if is_cut else Outcome.FINISHED

@@ -9,7 +9,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import importlib.util
+import itertools
 import logging
+import secrets
 import signal
 import socket
 from collections.abc import Callable, Iterator
@@ -114,6 +116,7 @@ class Gateway:
             ratios=TokenRatios(),
             metrics=metrics,
             clock=monotonic_clock,
+            ids=_request_ids(),
         )
         app = GatewayApp(shared, shows_metrics=self._admin_listener is None)
         servers = [_server(app)]
@@ -176,6 +179,12 @@ class Gateway:
         finally:
             for number in actions:
                 loop.remove_signal_handler(number)
+
+
+def _request_ids() -> Iterator[str]:
+    """Yield ids that neither this process nor another one has used."""
+    prefix = secrets.token_hex(4)
+    return (f"{prefix}-{number}" for number in itertools.count(1))
 
 
 def _server(app: Any) -> _Server:
