@@ -559,6 +559,8 @@ def check_advice(reject: Reject) -> None:
         assert RETRY_AFTER_NS_MIN <= reject.retry_after_ns <= RETRY_AFTER_NS_MAX
 
 
+# A run takes seconds; to shrink a failure takes hypothesis up to five minutes.
+@pytest.mark.timeout(400)
 @pytest.mark.parametrize("name", POLICIES)
 def test_ledger_when_calls_interleave_then_it_adds_up_and_ends_at_zero(name: str) -> None:
     """No order of calls, telemetry and time makes an account wrong, negative or left over."""
