@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import sys
 
 import typer
 
@@ -13,7 +14,7 @@ _COMMANDS = ("serve", "demo", "engine", "load", "simulate", "replay")
 
 
 def build_app() -> typer.Typer:
-    """Return the application with every command registered."""
+    """Return the application; where one command is asked for, only its module is imported."""
     app = typer.Typer(
         name="tokenweir",
         help="Admission control and overload protection for LLM inference, in tokens.",
@@ -26,6 +27,7 @@ def build_app() -> typer.Typer:
     def root() -> None:
         """Decide from tokens, not from requests."""
 
-    for name in _COMMANDS:
+    asked = sys.argv[1:2]
+    for name in asked if asked and asked[0] in _COMMANDS else _COMMANDS:
         importlib.import_module(f"tokenweir.cli.{name}").register(app)
     return app

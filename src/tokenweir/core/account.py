@@ -18,12 +18,15 @@ __all__ = ["Account"]
 # some tenths of a second old.
 _HISTORY_GRAIN_NS = 20 * NS_PER_MS
 _HISTORY_SPAN_NS = 5 * NS_PER_S
+_NEVER_NS = -(1 << 62)
 
 
 class Account:
     """Sums over one replica's open reservations, in tokens, and what its engine says."""
 
     __slots__ = (
+        "_grain_ns",
+        "_grain_tokens",
         "_history",
         "calibration",
         "draining_tokens",
@@ -59,6 +62,9 @@ class Account:
         self.unattributed_tokens = 0
         self.headroom_penalty_fraction = 0.0
         self.calibration = Calibration(calibration)
+        # The grain that is not over yet: when it began, and what is held.
+        self._grain_ns: Nanos = _NEVER_NS
+        self._grain_tokens = 0
         self._history: deque[tuple[Nanos, int]] = deque()
 
     @property
@@ -77,6 +83,8 @@ class Account:
         """Note what is held now, and take back what telemetry no longer vouches for."""
         self.remember(now_ns=now_ns)
         calibration = self.calibration
+        if calibration.scraped_ns is None:
+            return
         self.headroom_penalty_fraction = calibration.headroom_penalty_fraction(now_ns=now_ns)
         if self.unattributed_tokens < 0:
             self.unattributed_tokens = calibration.credit_tokens(
@@ -85,20 +93,22 @@ class Account:
 
     def remember(self, *, now_ns: Nanos) -> None:
         """Note what is held now, for a scrape that will arrive later."""
-        history = self._history
-        held_tokens = self.held_tokens + self.draining_tokens
-        if history and now_ns - history[-1][0] < _HISTORY_GRAIN_NS:
-            # The last value of a grain stands for it: it is the one that silence after it keeps.
-            history[-1] = (history[-1][0], held_tokens)
-            return
-        history.append((now_ns, held_tokens))
-        while history[0][0] < now_ns - _HISTORY_SPAN_NS:
-            history.popleft()
+        if now_ns - self._grain_ns >= _HISTORY_GRAIN_NS:
+            history = self._history
+            if self._grain_ns != _NEVER_NS:
+                history.append((self._grain_ns, self._grain_tokens))
+            while history and history[0][0] < now_ns - _HISTORY_SPAN_NS:
+                history.popleft()
+            self._grain_ns = now_ns
+        # The last value of a grain stands for it: it is the one that silence after it keeps.
+        self._grain_tokens = self.held_tokens + self.draining_tokens
 
     def held_tokens_at(self, then_ns: Nanos, *, now_ns: Nanos) -> int:
         """Return what was held at a past time; beyond the history, its nearest end."""
-        if then_ns >= now_ns or not self._history:
+        if then_ns >= now_ns or self._grain_ns == _NEVER_NS:
             return self.held_tokens + self.draining_tokens
+        if then_ns >= self._grain_ns or not self._history:
+            return self._grain_tokens
         held = self._history[0][1]
         for sampled_ns, tokens in self._history:
             if sampled_ns > then_ns:

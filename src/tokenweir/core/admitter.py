@@ -146,7 +146,8 @@ class Admitter:
         self._accounts: tuple[Account, ...] = ()
         self._pending: list[Effect] = []
         self._is_draining = False
-        self._now_ns: Nanos | None = None
+        # Before any time that can be passed in: monotonic clocks may start anywhere.
+        self._now_ns: Nanos = -(1 << 62)
 
     # --- what the driver tells us -------------------------------------------------------------
 
@@ -325,7 +326,7 @@ class Admitter:
 
     def _decide(self, request: Request, estimate: Estimate) -> Account | Enqueue | Reject:
         """Return the replica that takes the request now, or its place, or its refusal."""
-        now_ns = self._last_ns()
+        now_ns = self._now_ns
         candidate = Candidate(
             request, estimate, self.policy.capacity, self._accounts, self._is_draining, now_ns
         )
@@ -347,7 +348,7 @@ class Admitter:
     def _enqueue_or_reject(
         self, request: Request, estimate: Estimate, *, shortage: Shortage
     ) -> Enqueue | Reject:
-        now_ns = self._last_ns()
+        now_ns = self._now_ns
         self._rate.note_short(now_ns=now_ns)
         limits = self.config.queue
         if limits.items_max == 0:
@@ -399,7 +400,7 @@ class Admitter:
     ) -> Admit:
         reservation_id = ReservationId(request.request_id)
         self._ledger.reserve(
-            reservation_id, account.replica, estimate=estimate, now_ns=self._last_ns()
+            reservation_id, account.replica, estimate=estimate, now_ns=self._now_ns
         )
         self.counts["admitted"] += 1
         return Admit(reservation_id, account.replica, estimate.tokens, reason, overridden)
@@ -441,7 +442,7 @@ class Admitter:
         """Predict how long until what waits and what is missing has been served."""
         return expected_wait_ns(
             self._queue.debt_tokens + shortage.missing_tokens,
-            rate_tokens_per_s=self._rate.tokens_per_s(now_ns=self._last_ns()),
+            rate_tokens_per_s=self._rate.tokens_per_s(now_ns=self._now_ns),
         )
 
     def _note_refusal(self, request: Request, reject: Reject, *, is_enforced: bool) -> None:
@@ -451,13 +452,13 @@ class Admitter:
             reject.reason,
             occupied_tokens=sum(account.occupied_tokens for account in self._accounts),
             is_enforced=is_enforced,
-            now_ns=self._last_ns(),
+            now_ns=self._now_ns,
         )
 
     # --- advancing ----------------------------------------------------------------------------
 
     def _drop_expired(self) -> None:
-        now_ns = self._last_ns()
+        now_ns = self._now_ns
         queue = self._queue
         while True:
             entry = queue.head() if self._is_draining else queue.pop_expired(now_ns=now_ns)
@@ -494,18 +495,15 @@ class Admitter:
                 return
             queue.remove(entry.ticket_id)
             admit = self._admit(entry.request, entry.estimate, account=placed)
-            wait_ns = self._last_ns() - entry.enqueued_ns
+            wait_ns = self._now_ns - entry.enqueued_ns
             self._pending.append(Dispatch(entry.ticket_id, admit, wait_ns))
 
     # --- time ---------------------------------------------------------------------------------
 
     def _tick(self, now_ns: Nanos) -> None:
-        if self._now_ns is not None and now_ns < self._now_ns:
+        if now_ns < self._now_ns:
             raise ContractError(f"time went back from {self._now_ns} to {now_ns} ns")
         self._now_ns = now_ns
-
-    def _last_ns(self) -> Nanos:
-        return self._now_ns or 0
 
 
 _NO_SHORTAGE = Shortage(ReasonCode.OVERLOAD_KV, 0, 0, 0)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from dataclasses import dataclass
+from typing import Any
 
 from tokenweir.core.reasons import ReasonCode
 from tokenweir.core.request import Request
@@ -63,7 +64,8 @@ class RefusalAudit:
 
     def __init__(self, *, rows_max: int = 1_000) -> None:
         """Start empty; the oldest of ``rows_max`` rows makes room for a new one."""
-        self._rows: deque[Refusal] = deque(maxlen=rows_max)
+        # Fields of ``Refusal``, which is made when somebody looks: refusing has to be cheap.
+        self._rows: deque[tuple[Any, ...]] = deque(maxlen=rows_max)
         self.counts: Counter[tuple[ReasonCode, str]] = Counter()
 
     def note(
@@ -77,7 +79,7 @@ class RefusalAudit:
     ) -> None:
         """Record one refusal."""
         self._rows.append(
-            Refusal(
+            (
                 now_ns,
                 request.request_id,
                 request.tenant,
@@ -92,4 +94,4 @@ class RefusalAudit:
 
     def rows(self) -> tuple[Refusal, ...]:
         """Return the kept rows, oldest first."""
-        return tuple(self._rows)
+        return tuple(Refusal(*fields) for fields in self._rows)
