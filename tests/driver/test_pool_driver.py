@@ -348,24 +348,6 @@ def end_one(task: asyncio.Task[Flight | Reject], step: str) -> None:
             answer.release()
 
 
-async def test_look_when_it_denies_running_streams_then_its_zero_is_not_believed(
-    pool: Bench,
-) -> None:
-    """An engine's page of zeros makes no room while our own streams run on it."""
-    flight = await flight_of(pool, "a", 500)
-    flight.is_streamed = True
-    flight.first_token()
-    for _ in range(30):
-        pool.clock.now_ns += NS_PER_S
-        pool.driver.observe(Signals(REPLICA, scraped_ns=pool.clock.now_ns, kv_used_tokens=0))
-    account = pool.driver.snapshot().accounts[0]
-    assert account.unattributed_tokens == 0
-    assert account.telemetry_age_ns is None
-    flight.settle(Usage(490, 7), outcome=Outcome.FINISHED)
-    pool.driver.observe(Signals(REPLICA, scraped_ns=pool.clock.now_ns, kv_used_tokens=0))
-    assert pool.driver.snapshot().accounts[0].telemetry_age_ns == 0
-
-
 async def test_waiter_when_cancelled_as_it_is_dispatched_then_time_does_not_go_back() -> None:
     """Every call of one critical section may look at the clock: each finds it further on."""
 

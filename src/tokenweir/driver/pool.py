@@ -9,7 +9,6 @@ reports progress and renews leases while we live.
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import logging
 from collections.abc import Mapping, Sequence
 
@@ -31,8 +30,6 @@ _TICK_NS = 100 * NS_PER_MS
 _RENEW_NS = 3 * NS_PER_S
 # A tick this late means that the process was stopped or blocked; leases are renewed first then.
 _LATE_NS = NS_PER_S
-# A stream that has had output for this long is one that an engine's page must know of.
-_RUNNING_NS = 500 * NS_PER_MS
 # How much a finished request moves the pace that answers which are not streamed are taken to have.
 _PACE_GAIN = 0.1
 _PACE_TOKENS_PER_S_START = 20.0
@@ -159,14 +156,8 @@ class PoolDriver:
     # --- the pool -----------------------------------------------------------------------------
 
     def observe(self, signals: Signals) -> None:
-        """Take in a look at one replica.
-
-        A look that denies what we know - an engine without requests while streams of ours run on it
-        - tells nothing of its KV: taken as truth, it would make room that is not there.
-        """
+        """Take in a look at one replica."""
         now_ns = self._clock()
-        if signals.kv_used_tokens == 0 and self._denies_streams(signals):
-            signals = dataclasses.replace(signals, kv_used_tokens=None)
         self._core.observe(signals, now_ns=now_ns)
         self._advance(now_ns)
 
@@ -260,16 +251,6 @@ class PoolDriver:
             now_ns = self._clock()
             self._core.cancel(ticket_id, now_ns=now_ns)
             self._advance(now_ns)
-
-    def _denies_streams(self, signals: Signals) -> bool:
-        """Tell whether a stream of ours has had output for longer than the look is old."""
-        since_ns = signals.scraped_ns - _RUNNING_NS
-        return any(
-            flight.replica == signals.replica
-            and flight.first_token_ns is not None
-            and flight.first_token_ns < since_ns
-            for flight in self._flights.values()
-        )
 
     def _note_overridden(self, decision: Reject | Enqueue) -> None:
         reason = decision.reason if isinstance(decision, Reject) else ReasonCode.WAITING
