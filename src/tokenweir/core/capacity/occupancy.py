@@ -1,8 +1,7 @@
 """What fits when only what is really in the KV pool counts?
 
-Model: A = KV tokens in use on the engine and prompts accepted but not prefilled yet; K = KV pool;
-h = headroom fraction; c = the new request's estimate.
-Rule: admit while A + c <= h K.
+Model: A = KV tokens in use on the engine and prompts accepted but not prefilled yet.
+Rule: use = A, tested as in ``KvShare``.
 Properties: running requests keep no room for what they will still produce. Many end while few
 grow, so the pool stays nearly full and the engine hardly ever preempts.
 Trade-off: nothing guarantees it: a batch that all grows at once overruns the pool.
@@ -15,48 +14,17 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from tokenweir.core.account import Account
-from tokenweir.core.capacity.protocol import Shortage, check_fraction
-from tokenweir.core.capacity.token_reservation import KV_UNKNOWN
-from tokenweir.core.cost import Estimate
-from tokenweir.core.reasons import ReasonCode
+from tokenweir.core.capacity.kv_share import KvShare
 
 __all__ = ["Occupancy"]
 
 
 @dataclass(frozen=True, slots=True)
-class Occupancy:
-    """Tokens in the pool now, plus the newcomer's estimate, against the pool.
+class Occupancy(KvShare):
+    """Tokens in the pool now, plus the newcomer's estimate, against the pool."""
 
-    Attributes:
-        headroom_fraction: Share of the pool that may be filled, above 0 to 1.
-    """
-
-    headroom_fraction: float = 0.95
     needs_occupancy: ClassVar[bool] = True
 
-    def __post_init__(self) -> None:
-        """Check the range."""
-        check_fraction("headroom_fraction", self.headroom_fraction)
-
-    def shortage(self, estimate: Estimate, account: Account) -> Shortage | None:
-        """Return what is missing against the usable part of the pool."""
-        if account.kv_tokens is None:
-            return KV_UNKNOWN.shortage(estimate, account)
-        used = account.occupied_tokens
-        limit = account.usable_tokens(self.headroom_fraction)
-        missing = used + estimate.tokens - limit
-        if missing <= 0:
-            return None
-        return Shortage(ReasonCode.OVERLOAD_KV, missing, used, limit)
-
-    def is_impossible(self, estimate: Estimate, account: Account) -> bool:
-        """Tell whether the estimate exceeds the usable part of an empty pool."""
-        if account.kv_tokens is None:
-            return False
-        return estimate.tokens > int(account.kv_tokens * self.headroom_fraction)
-
-    def free_tokens(self, account: Account) -> int:
-        """Return the usable part of the pool that is not occupied."""
-        if account.kv_tokens is None:
-            return KV_UNKNOWN.free_tokens(account)
-        return account.usable_tokens(self.headroom_fraction) - account.occupied_tokens
+    def used_tokens(self, account: Account) -> int:
+        """Return what is in the pool as far as we know."""
+        return account.occupied_tokens
