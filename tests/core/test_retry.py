@@ -44,16 +44,17 @@ def test_advice_when_the_draw_grows_then_is_spread_to_later_times() -> None:
 
 def test_wait_when_the_rate_is_known_then_is_backlog_over_rate() -> None:
     """A backlog of 3,000 tokens at 1,500 a second lasts two seconds."""
-    assert expected_wait_ns(3_000, rate_tokens_per_s=1_500.0) == 2 * S
+    assert expected_wait_ns(3_000, rate_tokens_per_s=1_500.0, reserved_tokens=0) == 2 * S
 
 
 def test_wait_when_the_rate_is_unknown_then_a_backlog_is_taken_as_a_second() -> None:
     """Before anything was served the guess is a second, and nothing where nothing waits."""
-    assert expected_wait_ns(3_000, rate_tokens_per_s=None) == S
-    assert expected_wait_ns(0, rate_tokens_per_s=None) == 0
+    assert expected_wait_ns(3_000, rate_tokens_per_s=None, reserved_tokens=30_000) == S
+    assert expected_wait_ns(0, rate_tokens_per_s=None, reserved_tokens=30_000) == 0
+    assert expected_wait_ns(7, rate_tokens_per_s=None, reserved_tokens=0) == 7 * S
 
 
 @pytest.mark.parametrize("rate", [5e-324, 1e-300, 0.5, 1.0])
 def test_wait_when_the_rate_is_a_standstill_then_is_long_and_still_a_number(rate: float) -> None:
     """A pool that frees next to nothing gives a long wait, never an overflow."""
-    assert expected_wait_ns(10**6, rate_tokens_per_s=rate) == 10**6 * S
+    assert expected_wait_ns(10**6, rate_tokens_per_s=rate, reserved_tokens=0) == 10**6 * S

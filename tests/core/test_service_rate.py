@@ -25,12 +25,20 @@ def test_rate_when_hinted_then_starts_from_the_hint() -> None:
     assert ServiceRate(hint_tokens_per_s=500.0).tokens_per_s(now_ns=0) == 500.0
 
 
-def test_rate_when_the_first_second_has_not_ended_then_is_unknown() -> None:
-    """Part of a second is no rate."""
+def test_rate_when_traffic_was_only_light_then_is_unknown() -> None:
+    """A pool in which everything fits has not shown what it can do."""
     rate = ServiceRate()
-    rate.note_closed(700, now_ns=0)
-    assert rate.tokens_per_s(now_ns=S - 1) is None
-    assert rate.tokens_per_s(now_ns=S) == 700
+    for second in range(100):
+        rate.note_closed(5, now_ns=second * S)
+    assert rate.tokens_per_s(now_ns=100 * S) is None
+
+
+def test_rate_when_a_whole_second_was_saturated_then_is_known() -> None:
+    """The second in which saturation began is no measure yet, the one after it is."""
+    rate = ServiceRate()
+    busy(rate, tokens_per_s=700, from_s=0, to_s=2)
+    assert rate.tokens_per_s(now_ns=2 * S - 1) is None
+    assert rate.tokens_per_s(now_ns=2 * S) == 700
 
 
 def test_rate_when_steady_then_is_the_tokens_closed_in_a_second() -> None:
@@ -93,7 +101,10 @@ def test_rate_when_looked_at_often_then_is_the_same_as_when_not() -> None:
 
 def test_rate_when_time_jumps_then_the_window_forgets_all_that_is_older() -> None:
     """One long sleep is the same as many short ones."""
-    rate = ServiceRate()
-    rate.note_closed(500, now_ns=0)
-    rate.note_closed(100, now_ns=3_600 * S)
-    assert rate.tokens_per_s(now_ns=3_601 * S) == 500
+    slept, watched = ServiceRate(), ServiceRate()
+    for rate in (slept, watched):
+        busy(rate, tokens_per_s=500, from_s=0, to_s=5)
+    read_every_second(watched, from_s=5, to_s=3_600)
+    for rate in (slept, watched):
+        rate.note_closed(100, now_ns=3_600 * S)
+        assert rate.tokens_per_s(now_ns=3_601 * S) == 500

@@ -358,10 +358,12 @@ class Admitter:
         wait_ns = self._wait_ns(shortage)
         bound_ns = limits.wait_ns_bound()
         expires_ns = now_ns + bound_ns
-        if wait_ns > bound_ns:
+        # An assumed rate is good enough for advice, but not to turn away what might be served.
+        is_rate_known = self._rate.tokens_per_s(now_ns=now_ns) is not None
+        if is_rate_known and wait_ns > bound_ns:
             return self._reject(shortage.reason, estimate, shortage=shortage)
         if request.deadline_ns is not None:
-            if now_ns + wait_ns >= request.deadline_ns:
+            if is_rate_known and now_ns + wait_ns >= request.deadline_ns:
                 return self._reject(ReasonCode.DEADLINE_UNREACHABLE, estimate, shortage=shortage)
             expires_ns = min(expires_ns, request.deadline_ns)
         return Enqueue(TicketId(request.request_id), len(self._queue), wait_ns, expires_ns)
@@ -443,6 +445,7 @@ class Admitter:
         return expected_wait_ns(
             self._queue.debt_tokens + shortage.missing_tokens,
             rate_tokens_per_s=self._rate.tokens_per_s(now_ns=self._now_ns),
+            reserved_tokens=sum(account.reserved_tokens for account in self._accounts),
         )
 
     def _note_refusal(self, request: Request, reject: Reject, *, is_enforced: bool) -> None:
