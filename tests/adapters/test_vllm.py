@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tokenweir.adapters.vllm import VllmPage, VllmTelemetry, read_page
+from tokenweir.adapters.vllm import VllmPage, VllmTelemetry, read_context, read_page
 from tokenweir.core.signals import Signals
 from tokenweir.core.units import ReplicaId
 from tokenweir.ports.upstream import Headers, UpstreamBroken, UpstreamUnreachable
@@ -53,7 +53,8 @@ class Engine:
 
     async def send(self, method: str, target: str, *, headers: Headers, body: bytes | None) -> Page:
         self.asked.append(target)
-        return self.pages[target.removeprefix("/")]()
+        page = self.pages.get(target.removeprefix("/"))
+        return page() if page is not None else Page("not found", status=404)
 
 
 def telemetry(engine: Engine, *, kv_tokens: int | None = None) -> VllmTelemetry:
@@ -190,3 +191,38 @@ async def test_look_when_the_engine_hangs_then_it_ends_in_time() -> None:
     assert looks[:2] == [None, None]
     assert looks[2] is not None
     assert not looks[2].is_healthy
+
+
+async def test_look_when_models_tell_their_context_then_the_smallest_is_known() -> None:
+    """It is asked for at the first look and then once a minute, and again after an outage."""
+    models = '{"data": [{"id": "a", "max_model_len": 8192}, {"id": "b", "max_model_len": 4096}]}'
+    pages = {"metrics": lambda: Page(OLD_PAGE), "v1/models": lambda: Page(models)}
+    engine = Engine(**pages)
+    watching = telemetry(engine)
+    assert watching.context_tokens is None
+    for _ in range(20):
+        await watching.look()
+    assert watching.context_tokens == 4_096
+    assert engine.asked.count("/v1/models") == 1
+    engine.pages = {"metrics": refused}
+    await watching.look()
+    engine.pages = pages
+    await watching.look()
+    assert engine.asked.count("/v1/models") == 2
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "[]",
+        "{}",
+        '{"data": 3}',
+        '{"data": [3]}',
+        '{"data": [{"max_model_len": true}]}',
+        "[" * 9,
+    ],
+)
+def test_context_when_the_body_is_something_else_then_is_unknown(text: str) -> None:
+    """A provider that tells no context leaves it unknown."""
+    assert read_context(text) is None

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tokenweir.http.openai_api import BadRequest, Demand, Endpoint, parse_body, shape
+from tokenweir.http.openai_api import BadRequest, Demand, Endpoint, Room, parse_body, shape
 from tokenweir.http.prompt_estimate import MEDIA_TOKENS, PromptSize, TokenRatios
 
 CHAT = {"model": "m", "messages": [{"role": "user", "content": "hello"}]}
@@ -222,3 +222,47 @@ def test_repr_when_shown_then_has_no_text_of_the_prompt() -> None:
     parsed = parse_body(raw({**CHAT, "max_tokens": 5}), Endpoint.CHAT)
     assert "hello" not in repr(parsed)
     assert "hello" not in repr(shape(parsed, output_tokens_max=10))
+
+
+# --- what the engine's context leaves -------------------------------------------------------------
+
+
+def with_context(members: dict[str, Any], *, prompt: int, context: int, most: int) -> Demand:
+    """Shape a body whose prompt is estimated at so many tokens."""
+    room = Room.beside(prompt, context_tokens=context)
+    parsed = parse_body(json.dumps(members).encode(), Endpoint.CHAT)
+    return shape(parsed, output_tokens_max=most, room_beside=lambda size: room)
+
+
+MESSAGES = [{"role": "user", "content": "hello"}]
+
+
+def test_maximum_when_missing_and_the_context_is_tight_then_is_left_to_the_engine() -> None:
+    """A written maximum that does not fit would be refused; the engine's own bound is exact."""
+    got = with_context({"messages": MESSAGES}, prompt=5_000, context=8_192, most=4_096)
+    assert b"max_tokens" not in got.body
+    assert got.output_tokens_max == 8_192 - 5_000
+    assert got.changes == ()
+
+
+def test_maximum_when_missing_and_the_context_is_ample_then_the_routes_is_written() -> None:
+    """With room to spare even for a wrong estimate, the route's maximum holds."""
+    got = with_context({"messages": MESSAGES}, prompt=1_000, context=8_192, most=4_096)
+    assert json.loads(got.body)["max_tokens"] == 4_096
+
+
+def test_maximum_when_clamped_then_to_what_the_context_leaves() -> None:
+    """A huge maximum becomes one that the engine accepts, and at least 1."""
+    huge = {"messages": MESSAGES, "max_tokens": 10**9}
+    got = with_context(huge, prompt=1_000, context=2_048, most=4_096)
+    assert json.loads(got.body)["max_tokens"] == 2_048 - 1_000 - 250
+    got = with_context(huge, prompt=3_000, context=2_048, most=4_096)
+    assert json.loads(got.body)["max_tokens"] == 1
+
+
+def test_maximum_when_within_the_routes_then_is_the_clients_own_affair() -> None:
+    """What the client declared itself is forwarded as it is, fitting or not."""
+    members = {"messages": MESSAGES, "max_tokens": 3_000}
+    got = with_context(members, prompt=1_000, context=2_048, most=4_096)
+    assert got.body == json.dumps(members).encode()
+    assert got.output_tokens_max == 3_000

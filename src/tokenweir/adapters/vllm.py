@@ -8,6 +8,7 @@ refused connection, is not.
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import math
 import re
@@ -18,7 +19,7 @@ from tokenweir.core.units import NS_PER_S, Nanos, ReplicaId, s_from_ns
 from tokenweir.ports.clock import Clock
 from tokenweir.ports.upstream import Upstream, UpstreamBroken, UpstreamUnreachable
 
-__all__ = ["VllmPage", "VllmTelemetry", "read_page"]
+__all__ = ["VllmPage", "VllmTelemetry", "read_context", "read_page"]
 
 _SAMPLE = re.compile(r"^(vllm:[a-z_]+)(?:\{(.*)\})?\s+(\S+)")
 _LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
@@ -33,6 +34,7 @@ _PREFIXES = ("vllm:kv_cache_u", "vllm:gpu_cache_u", "vllm:num_", _CONFIG)
 _PAGE_BYTES_MAX = 4 << 20
 # Silence is believed after this many looks in a row.
 _SILENT_LOOKS_MAX = 3
+_LOOKS_BETWEEN_MODELS = 60
 
 _logger = logging.getLogger(__name__)
 
@@ -91,7 +93,11 @@ def read_page(text: str) -> VllmPage:
 
 
 class VllmTelemetry:
-    """Looks at one replica's ``/metrics``."""
+    """Looks at one replica's ``/metrics``, and now and then at its ``/v1/models``.
+
+    Attributes:
+        context_tokens: The smallest context of the models it serves, None while it has not told.
+    """
 
     def __init__(
         self,
@@ -121,6 +127,8 @@ class VllmTelemetry:
         self._is_size_set = kv_tokens is not None
         self._has_warned = False
         self._is_up = True
+        self._looks_to_models = 0
+        self.context_tokens: int | None = None
 
     async def look(self) -> Signals | None:
         """Ask once; see ``Telemetry``."""
@@ -136,6 +144,7 @@ class VllmTelemetry:
         # The page was true some time between question and answer; the middle errs least.
         scraped_ns = (start_ns + self._clock()) // 2
         self._up()
+        await self._look_at_models()
         if status != 200:
             # A provider without metrics, or one that guards them: it serves, but says nothing.
             return Signals(self._replica, scraped_ns)
@@ -160,6 +169,20 @@ class VllmTelemetry:
             preemptions_total=page.preemptions_total,
         )
 
+    async def _look_at_models(self) -> None:
+        """Learn the context; an engine that does not tell, or not yet, changes nothing."""
+        self._looks_to_models -= 1
+        if self._looks_to_models >= 0:
+            return
+        self._looks_to_models = _LOOKS_BETWEEN_MODELS
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                status, text = await self._get("/v1/models")
+        except (TimeoutError, UpstreamBroken, UpstreamUnreachable):
+            return
+        if status == 200:
+            self.context_tokens = read_context(text)
+
     async def _after_silence(self) -> Signals | None:
         """Count a look without an answer; after some, ask for health alone."""
         self._silent_looks += 1
@@ -177,6 +200,8 @@ class VllmTelemetry:
         if self._is_up:
             _logger.warning("replica %s %s: nothing is sent to it", self._replica, what)
             self._is_up = False
+        # It may come back with another model.
+        self._looks_to_models = 0
         return Signals(self._replica, self._clock(), is_healthy=False)
 
     def _up(self) -> None:
@@ -203,6 +228,16 @@ class VllmTelemetry:
             return response.status, page.decode("utf-8", "replace")
         finally:
             response.close()
+
+
+def read_context(text: str) -> int | None:
+    """Return the smallest ``max_model_len`` of a ``/v1/models`` body, None where none is told."""
+    try:
+        rows = json.loads(text)["data"]
+        lengths = [row.get("max_model_len") for row in rows]
+    except (ValueError, RecursionError, KeyError, TypeError, AttributeError):
+        return None
+    return min((n for n in lengths if type(n) is int and n > 0), default=None)
 
 
 def _number(text: str) -> float | None:

@@ -78,18 +78,16 @@ class RefusalAudit:
         now_ns: Nanos,
     ) -> None:
         """Record one refusal."""
-        self._rows.append(
-            (
-                now_ns,
-                request.request_id,
-                request.tenant,
-                request.prompt_tokens,
-                request.output_tokens_max,
-                occupied_tokens,
-                reason,
-                is_enforced,
-            )
-        )
+        self._rows.append((
+            now_ns,
+            request.request_id,
+            request.tenant,
+            request.prompt_tokens,
+            request.output_tokens_max,
+            occupied_tokens,
+            reason,
+            is_enforced,
+        ))
         self.counts[reason, prompt_bucket(request.prompt_tokens)] += 1
 
     def rows(self) -> tuple[Refusal, ...]:

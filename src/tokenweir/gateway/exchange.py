@@ -25,8 +25,16 @@ from tokenweir.gateway.relay import Relay, RelayConfig
 from tokenweir.http.asgi import HeaderList, Receive, Scope, Send, json_bytes, send_body
 from tokenweir.http.body import BodyTooLarge, ClientGone, read_body, skip_body
 from tokenweir.http.headers import for_upstream, request_id
-from tokenweir.http.openai_api import BadRequest, Demand, Endpoint, ParsedBody, parse_body, shape
-from tokenweir.http.prompt_estimate import TokenRatios
+from tokenweir.http.openai_api import (
+    BadRequest,
+    Demand,
+    Endpoint,
+    ParsedBody,
+    Room,
+    parse_body,
+    shape,
+)
+from tokenweir.http.prompt_estimate import PromptSize, TokenRatios
 from tokenweir.http.refusals import error_object, refusal
 from tokenweir.ports.clock import Clock
 from tokenweir.ports.events import UpstreamFault, Verdict
@@ -142,7 +150,11 @@ class Exchange:
         shared = self._shared
         route = shared.pools.route(self._scope["path"], parsed.model)
         try:
-            demand = shape(parsed, output_tokens_max=route.output_tokens_max)
+            demand = shape(
+                parsed,
+                output_tokens_max=route.output_tokens_max,
+                room_beside=lambda size: self._room(route.pool, parsed.model, size=size),
+            )
         except BadRequest as error:
             await self._refuse_bad(error)
             return
@@ -164,6 +176,13 @@ class Exchange:
         )
         if fault is not None:
             await self._refuse(route.pool.driver.refuse(request, _REASON_OF_FAULT[fault]))
+
+    def _room(self, pool: Pool, model: str, *, size: PromptSize) -> Room | None:
+        context_tokens = pool.context_tokens
+        if context_tokens is None:
+            return None
+        prompt_tokens = self._shared.ratios.prompt_tokens(model, size)
+        return Room.beside(prompt_tokens, context_tokens=context_tokens)
 
     # --- one attempt --------------------------------------------------------------------------
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import aiohttp
@@ -41,6 +41,7 @@ class Pool:
         scraper: Looks at them.
         timeouts: For them.
         session: Of their connections.
+        telemetries: What looks at the replicas, which also learns their context.
     """
 
     driver: PoolDriver
@@ -49,6 +50,13 @@ class Pool:
     scraper: Scraper
     timeouts: TimeoutSettings
     session: aiohttp.ClientSession
+    telemetries: Sequence[VllmTelemetry]
+
+    @property
+    def context_tokens(self) -> int | None:
+        """The smallest context of its replicas, None where none has told."""
+        known = [t.context_tokens for t in self.telemetries if t.context_tokens is not None]
+        return min(known, default=None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +131,7 @@ def _build(
     metrics.watch(events, lambda: (driver.snapshot(), driver.refusal_counts()))
     session = open_session(connect_timeout_ns=pool.timeouts.connect)
     upstreams: dict[ReplicaId, Upstream] = {}
-    telemetries = []
+    telemetries: list[VllmTelemetry] = []
     for replica in pool.replicas:
         name = replica_id(replica)
         admitter.add_replica(name, kv_tokens=replica.kv_tokens)
@@ -138,4 +146,4 @@ def _build(
             )
         )
     scraper = Scraper(driver, telemetries, interval_ns=pool.scrape.interval)
-    return Pool(driver, events, upstreams, scraper, pool.timeouts, session)
+    return Pool(driver, events, upstreams, scraper, pool.timeouts, session, telemetries)

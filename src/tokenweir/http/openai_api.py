@@ -10,6 +10,7 @@ the body be written anew. Wire names stop here.
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
@@ -17,7 +18,7 @@ from typing import Any
 from tokenweir.http.asgi import json_bytes
 from tokenweir.http.prompt_estimate import PromptSize
 
-__all__ = ["BadRequest", "Demand", "Endpoint", "ParsedBody", "parse_body", "shape"]
+__all__ = ["BadRequest", "Demand", "Endpoint", "ParsedBody", "Room", "parse_body", "shape"]
 
 # Two of OpenAI's own bounds; without them one request could ask for any number of sequences.
 SEQUENCES_MAX = 128
@@ -128,8 +129,38 @@ def parse_body(raw: bytes, endpoint: Endpoint) -> ParsedBody:
     return ParsedBody(raw, members, endpoint, model)
 
 
-def shape(parsed: ParsedBody, *, output_tokens_max: int) -> Demand:
-    """Return what a parsed body asks for under a route's output maximum, 1 or more.
+@dataclass(frozen=True, slots=True)
+class Room:
+    """What an engine's context leaves for output beside a prompt, in tokens; may be negative.
+
+    Attributes:
+        expected: By the estimate of the prompt.
+        safe: Also where that estimate is a quarter too low.
+    """
+
+    expected: int
+    safe: int
+
+    @classmethod
+    def beside(cls, prompt_tokens: int, *, context_tokens: int) -> Room:
+        """Return the room beside a prompt that was estimated."""
+        expected = context_tokens - prompt_tokens
+        return cls(expected, expected - prompt_tokens // 4)
+
+
+def shape(
+    parsed: ParsedBody,
+    *,
+    output_tokens_max: int,
+    room_beside: Callable[[PromptSize], Room | None] = lambda size: None,
+) -> Demand:
+    """Return what a parsed body asks for under a route's output maximum.
+
+    Args:
+        parsed: The body.
+        output_tokens_max: Of the route, per answer, 1 or more.
+        room_beside: Tells what the engine's context leaves; None where it is not known. Engines
+            refuse a maximum that does not fit, so none is written that might not.
 
     Raises:
         BadRequest: A number, ``stream`` or ``stream_options`` has a wrong type or range.
@@ -142,22 +173,27 @@ def shape(parsed: ParsedBody, *, output_tokens_max: int) -> Demand:
     changes: list[str] = []
     declared: list[int] = []
     is_lowered = False
+    size, prompts = _prompt_size(parsed)
+    room = room_beside(size)
+    ceiling = output_tokens_max if room is None else max(1, min(output_tokens_max, room.safe))
     for name in _OUTPUT_MEMBERS[parsed.endpoint.value]:
         value = _count(members, name)
         if value is None:
             continue
         if value > output_tokens_max:
-            value = replacements[name] = output_tokens_max
+            value = replacements[name] = ceiling
             changes.append(f"{name}={value}")
             is_lowered = True
         declared.append(value)
-    if not declared:
+    if not declared and room is not None and room.safe < output_tokens_max:
+        # Left to the engine, whose context is the tighter bound and which counts exactly.
+        declared.append(max(1, min(output_tokens_max, room.expected)))
+    elif not declared:
         declared.append(output_tokens_max)
         target = replacements if "max_tokens" in members else additions
         target["max_tokens"] = output_tokens_max
         changes.append(f"max_tokens={output_tokens_max}")
     hides_usage = is_streamed and _ask_for_usage(members, additions, replacements=replacements)
-    size, prompts = _prompt_size(parsed)
     sequences = max(_count(members, "n") or 1, _count(members, "best_of") or 1) * prompts
     if sequences > SEQUENCES_MAX:
         raise BadRequest(
