@@ -52,11 +52,15 @@ async def test_retry_after_when_refused_then_backlog_divided_by_rate(
     replicas = [{"url": engine_server.url, "kv_tokens": 2_000}]
     async with session() as client, gateway(pool={**pool, "replicas": replicas}) as server:
         url = server.url + CHAT
-        # Some ends first, so that there is a rate to compute with.
-        for _ in range(3):
-            await asyncio.gather(
-                *(post(client, url, chat(max_tokens=100, ignore_eos=True)) for _ in range(8))
-            )
+        # More than fits, for as long as it takes to see what the pool can do.
+        until_s = time.monotonic() + 5.0
+
+        async def insist() -> None:
+            while time.monotonic() < until_s:
+                if (await post(client, url, chat(max_tokens=100, ignore_eos=True))).status != 200:
+                    await asyncio.sleep(0.05)
+
+        await asyncio.gather(*(insist() for _ in range(24)))
         body = chat(max_tokens=800, ignore_eos=True, stream=True)
         asking = [asyncio.create_task(post(client, url, body)) for _ in range(5)]
         await eventually(lambda: ledger_of(server)["queued"] == 3)
@@ -195,27 +199,29 @@ async def test_openai_client_when_told_not_to_retry_then_it_stops_at_once(
     settings = {"routes": [{"output_tokens_max": "8k"}]}
     async with (
         session() as plain,
-        gateway(settings=settings, pool={**pool, "queue": {"wait": "5s"}}) as server,
+        gateway(settings=settings, pool={**pool, "queue": {"items": 20, "wait": "10m"}}) as server,
         client_of(server) as client,
     ):
         with pytest.raises(openai.BadRequestError) as never:
             await complete(client, 5, content="w " * 60_000)
         assert never.value.code == "request_too_large"
         assert metric(server.admin_url, "tokenweir_refusals_total") == 1
-        # A slow rate, then a hold that is large against it: more than a minute to wait.
-        await complete(client, 10)
-        await asyncio.sleep(1.2)
-        holding = asyncio.create_task(
-            post(plain, server.url + CHAT, chat(max_tokens=8_000, ignore_eos=True))
-        )
-        await eventually(lambda: ledger_of(server)["in_flight"] == 1)
+        # A full engine and a long line before it: more than a minute to wait.
+        waiting = [
+            asyncio.create_task(
+                post(plain, server.url + CHAT, chat(max_tokens=8_000, ignore_eos=True))
+            )
+            for _ in range(21)
+        ]
+        await eventually(lambda: ledger_of(server)["queued"] == 20)
         with pytest.raises(openai.RateLimitError) as hopeless:
             await complete(client, 5_000)
         assert metric(server.admin_url, "tokenweir_refusals_total") == 2
         headers = hopeless.value.response.headers
         assert headers["x-should-retry"] == "false"
         assert "retry-after" not in headers
-        holding.cancel()
+        for task in waiting:
+            task.cancel()
 
 
 @pytest.mark.case("CASE-G5")

@@ -495,6 +495,7 @@ class Admitter:
             else:
                 placed = self._roomiest(self._accounts)
             if not isinstance(placed, Account):
+                self._rate.note_short(now_ns=self._now_ns)
                 return
             queue.remove(entry.ticket_id)
             admit = self._admit(entry.request, entry.estimate, account=placed)
