@@ -148,6 +148,7 @@ class _Pool:
         self.events = events
         self.upstreams = upstreams
         self.timeouts = TimeoutSettings()
+        self.context_tokens = None
 
 
 class _Pools:
