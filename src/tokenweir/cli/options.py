@@ -15,7 +15,6 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from tokenweir.core.errors import ConfigError
 from tokenweir.core.units import Nanos
-from tokenweir.settings.quantities import parse_duration
 
 __all__ = ["Json", "duration", "print_json", "processes", "progress", "seeds_of", "table_console"]
 
@@ -31,6 +30,9 @@ def duration(text: str, *, option: str) -> Nanos:
     Raises:
         ConfigError: It is not one; the text names the option.
     """
+    # Brings pydantic along, which most commands do without.
+    from tokenweir.settings.quantities import parse_duration
+
     try:
         nanos = parse_duration(text)
     except ValueError as exc:

@@ -42,7 +42,7 @@ class StepResult:
     first: list[Sequence]
     finished: list[Sequence]
     preempted: list[Sequence]
-    duration_ns: Nanos = 0
+    duration_ns: Nanos
 
 
 class Engine:
@@ -186,7 +186,7 @@ class Engine:
 
         What it brought about is true at its end; the engine's own account moves at once.
         """
-        result = StepResult([], [], [])
+        result = StepResult([], [], [], self._paced_ns)
         worked_before_tokens = self.prefill_tokens_total + self.decode_tokens_total
         if self._line.count:
             self._enter()
@@ -195,9 +195,11 @@ class Engine:
         if self._prefilling:
             self._prefill(result)
         self.step_index += 1
-        result.duration_ns = self._paced_ns or self.profile.duration_ns(
-            tokens=self.worked_tokens_total - worked_before_tokens, kv_tokens=self.kv_used_tokens
-        )
+        if not self._paced_ns:
+            result.duration_ns = self.profile.duration_ns(
+                tokens=self.worked_tokens_total - worked_before_tokens,
+                kv_tokens=self.kv_used_tokens,
+            )
         return result
 
     def _enter(self) -> None:

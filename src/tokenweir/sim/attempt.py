@@ -13,6 +13,9 @@ __all__ = ["Attempt", "Fate"]
 class Fate(Enum):
     """How an attempt ended; UNSERVED is still open when a run is cut."""
 
+    # Members are single objects; Enum's own hash costs a Python call at every look-up.
+    __hash__ = object.__hash__
+
     UNSERVED = "unserved"
     REFUSED = "refused"
     COMPLETED = "completed"

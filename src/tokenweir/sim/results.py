@@ -54,12 +54,14 @@ def summary(record: Record, slo: Slo) -> dict[str, Any]:
     """Return a run's figures, by the names of the JSON output."""
     attempts = record.attempts
     arrivals = record.scenario.arrivals
-    fates = Counter(a.fate for a in attempts)
+    fates = Counter([a.fate for a in attempts])
     good = [a for a in attempts if is_good(a, slo)]
     good_indexes = {a.index for a in good}
     tokens = np.array([a.prompt_tokens + a.output_tokens for a in arrivals], dtype=np.int64)
     good_tokens = int(tokens[sorted(good_indexes)].sum()) if good_indexes else 0
-    survivors = [a.first_ns - a.arrive_ns for a in attempts if _is_served(a) and a.first_ns]
+    served = [a for a in attempts if a.fate is Fate.COMPLETED]
+    survivors = [a.first_ns - a.arrive_ns for a in served if a.first_ns is not None]
+    reasons = Counter([a.reason for a in attempts if a.reason is not None])
     by_user = _ttft_by_user_ns(record)
     return {
         "arrivals": len(attempts),
@@ -87,9 +89,7 @@ def summary(record: Record, slo: Slo) -> dict[str, Any]:
         "kv_mean_fraction": float(np.mean([s.kv_fraction for s in record.samples] or [0.0])),
         "span_s": s_from_ns(record.span_ns),
         "ledger_after": record.used_tokens_after,
-        "refused_by_reason": dict(
-            sorted(Counter(a.reason.value for a in attempts if a.reason is not None).items())
-        ),
+        "refused_by_reason": dict(sorted((r.value, n) for r, n in reasons.items())),
         "buckets": _buckets(record, good_indexes),
     }
 
@@ -120,10 +120,6 @@ def _worked_for(attempts: Sequence[Attempt]) -> int:
     return sum(a.prompt_tokens + a.output_tokens - 1 for a in attempts)
 
 
-def _is_served(attempt: Attempt) -> bool:
-    return attempt.fate is Fate.COMPLETED
-
-
 def _share(part: float, whole: float) -> float:
     return part / whole if whole else 0.0
 
@@ -132,7 +128,7 @@ def _ttft_by_user_ns(record: Record) -> list[float]:
     """Return, per unique request, first token minus first arrival; infinite where never served."""
     ttft = [float("inf")] * len(record.scenario.arrivals)
     for attempt in record.attempts:
-        if _is_served(attempt) and attempt.first_ns is not None:
+        if attempt.fate is Fate.COMPLETED and attempt.first_ns is not None:
             asked_ns = record.scenario.arrivals[attempt.index].arrival_ns
             ttft[attempt.index] = min(ttft[attempt.index], attempt.first_ns - asked_ns)
     return ttft

@@ -134,11 +134,17 @@ class Simulation:
         scenario = self._scenario
         arrivals, total = scenario.arrivals, len(scenario.arrivals)
         limit_ns = _NEVER - 1 if scenario.drains else scenario.end_ns
+        events = self._events
         index = 0
+        arrival_ns = arrivals[0].arrival_ns if total else _NEVER
         while True:
-            arrival_ns = arrivals[index].arrival_ns if index < total else _NEVER
-            event_ns = self._events[0][0] if self._events else _NEVER
-            next_ns = min(arrival_ns, event_ns, self._boundary_ns)
+            # At the same time: first what a step brought, then what was due, then who comes.
+            next_ns = self._boundary_ns
+            event_ns = events[0][0] if events else _NEVER
+            if event_ns < next_ns:
+                next_ns = event_ns
+            if arrival_ns < next_ns:
+                next_ns = arrival_ns
             if next_ns > limit_ns:
                 break
             while self._next_sample_ns <= next_ns:
@@ -151,6 +157,7 @@ class Simulation:
             else:
                 self._arrive(index, 0)
                 index += 1
+                arrival_ns = arrivals[index].arrival_ns if index < total else _NEVER
         span_ns = scenario.end_ns
         if scenario.drains:
             # Patience that ran out after its request had been served does not prolong the run.
