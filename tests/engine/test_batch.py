@@ -204,9 +204,12 @@ def test_engine_when_discipline_is_unknown_then_the_error_lists_them() -> None:
 
 def test_step_when_profile_slows_down_then_its_duration_grows_with_the_work() -> None:
     """Tokens and KV in use lengthen a step; the article's engine is always paced."""
-    slowing = Engine(replace(SMALL, token_ns=2.0, kv_token_ns=0.5))
-    slowing.submit("a", prompt_tokens=16, output_tokens=2)
-    assert slowing.step().duration_ns == 10 + 2 * 16 + 8
+    slowing = Engine(replace(SMALL, token_ns=2.0, kv_token_ns=3.0, sequence_ns=7, attention_ns=0.5))
+    slowing.submit("a", prompt_tokens=20, output_tokens=3)
+    # Chunks of 16 and 4, whose pairs are 16 x 8 and 4 x (16 + 2); then a token with 21 of context.
+    assert slowing.step().duration_ns == 10 + 2 * 16 + 7 + 64
+    assert slowing.step().duration_ns == 10 + 2 * 4 + 7 + 36
+    assert slowing.step().duration_ns == 10 + 2 * 1 + 7 + 3 * 21
     paced = Engine(profile("article"))
     paced.submit("a", prompt_tokens=512, output_tokens=2)
     assert paced.step().duration_ns == 10_000_000

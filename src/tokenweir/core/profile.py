@@ -1,14 +1,18 @@
 """How fast is an engine, and how much does it hold?
 
 Model: a step works on n <= ``step_tokens_max`` tokens, one per decoding request, the rest prefill,
-at most ``chunk_tokens_max`` per request; k = KV tokens in use.
-Rule: a step takes T = ``step_ns`` + n ``token_ns`` + k ``kv_token_ns``.
+at most ``chunk_tokens_max`` per request; B = requests in it; k = context tokens of those that
+decode; a = sum over prefill chunks of chunk x (context before it + half the chunk).
+Rule: a step takes T = max(``step_ns`` + n ``token_ns``, ``compute_step_ns`` + n
+``compute_token_ns``) + k ``kv_token_ns`` + B ``sequence_ns`` + a ``attention_ns``. The first arm is
+bound by reading the weights, the second by computing.
 Source: the article's engine is one row; its step takes 10 ms whatever is in it, so its decode pace
-never slows down. Real engines slow down with batch and context.
+never slows down. Real engines slow down with batch and context; their rows say what was measured.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tokenweir.core.errors import ConfigError
@@ -30,7 +34,11 @@ class EngineProfile:
         kv_tokens: Size of the KV pool.
         sequences_max: Running requests, at most ``step_tokens_max``.
         token_ns: What each token of a step adds.
-        kv_token_ns: What each KV token in use adds.
+        kv_token_ns: What each context token of a decoding request adds.
+        compute_step_ns: The other arm of the step time, 0 where there is none.
+        compute_token_ns: Its price of a token, at least ``token_ns`` where there is one.
+        sequence_ns: What each request in the step adds.
+        attention_ns: What each pair of prefill token and context token adds.
     """
 
     name: str
@@ -42,6 +50,10 @@ class EngineProfile:
     sequences_max: int
     token_ns: float = 0.0
     kv_token_ns: float = 0.0
+    compute_step_ns: Nanos = 0
+    compute_token_ns: float = 0.0
+    sequence_ns: float = 0.0
+    attention_ns: float = 0.0
 
     def __post_init__(self) -> None:
         """Check ranges and relations."""
@@ -49,6 +61,18 @@ class EngineProfile:
             if getattr(self, field) < 1:
                 raise ConfigError(
                     f"{field} {getattr(self, field)} is not allowed, allowed: 1 or more"
+                )
+        for field in (
+            "token_ns",
+            "kv_token_ns",
+            "compute_step_ns",
+            "compute_token_ns",
+            "sequence_ns",
+            "attention_ns",
+        ):
+            if not getattr(self, field) >= 0:
+                raise ConfigError(
+                    f"{field} {getattr(self, field)} is not allowed, allowed: 0 or more"
                 )
         if not 1 <= self.sequences_max <= self.step_tokens_max:
             raise ConfigError(
@@ -59,24 +83,76 @@ class EngineProfile:
     @property
     def is_paced(self) -> bool:
         """Whether every step takes the same time, so that steps lie on a fixed grid."""
-        return self.token_ns == 0 and self.kv_token_ns == 0
+        return not any((
+            self.token_ns,
+            self.kv_token_ns,
+            self.compute_token_ns,
+            self.sequence_ns,
+            self.attention_ns,
+        ))
 
-    def duration_ns(self, *, tokens: int, kv_tokens: int) -> Nanos:
-        """Return how long a step takes that works on ``tokens`` with ``kv_tokens`` in use."""
-        if self.is_paced:
-            return self.step_ns
-        return self.step_ns + int(tokens * self.token_ns + kv_tokens * self.kv_token_ns)
+    def duration_ns(
+        self,
+        *,
+        tokens: float,
+        kv_tokens: float = 0,
+        sequences: float = 0,
+        attention: float = 0,
+    ) -> Nanos:
+        """Return how long a step takes.
+
+        Args:
+            tokens: It works on, prefill and decode together.
+            kv_tokens: Context of the requests that decode in it.
+            sequences: Requests in it.
+            attention: Pairs of prefill token and context token.
+        """
+        reading_ns = self.step_ns + tokens * self.token_ns
+        computing_ns = self.compute_step_ns + tokens * self.compute_token_ns
+        rest_ns = (
+            kv_tokens * self.kv_token_ns
+            + sequences * self.sequence_ns
+            + attention * self.attention_ns
+        )
+        return int(max(reading_ns, computing_ns) + rest_ns)
 
     @property
     def tokens_per_s(self) -> float:
-        """Most tokens it can work on in a second, with a full pool."""
-        duration_ns = self.duration_ns(tokens=self.step_tokens_max, kv_tokens=self.kv_tokens)
+        """Most tokens it can work on in a second, contexts aside."""
+        duration_ns = self.duration_ns(tokens=self.step_tokens_max)
         return self.step_tokens_max * NS_PER_S / duration_ns
 
-    def capacity_rps(self, mean_tokens: float) -> float:
-        """Return requests per second at a full batch, for requests of this mean size in tokens."""
-        return self.tokens_per_s / mean_tokens
+    def capacity_rps(self, lengths: Sequence[tuple[int, int]]) -> float:
+        """Return 1 / mean engine seconds per request, whatever the policy.
 
+        Args:
+            lengths: (prompt tokens, true output tokens) of each request, both at least 1.
+        """
+        total_ns = sum(self.request_ns(prompt, output) for prompt, output in lengths)
+        return len(lengths) * NS_PER_S / total_ns
+
+    def request_ns(self, prompt_tokens: int, output_tokens: int) -> float:
+        """Return the engine time that one request takes of a full batch.
+
+        In a full step each token bears its share of it; what context, attention and the request
+        itself add is charged to the request.
+        """
+        tokens = prompt_tokens + output_tokens - 1
+        share = tokens * self.duration_ns(tokens=self.step_tokens_max) / self.step_tokens_max
+        context = (output_tokens - 1) * (prompt_tokens + output_tokens / 2)
+        chunks = -(-prompt_tokens // self.chunk_tokens_max)
+        return (
+            share
+            + context * self.kv_token_ns
+            + (output_tokens - 1 + chunks) * self.sequence_ns
+            + prompt_tokens * prompt_tokens / 2 * self.attention_ns
+        )
+
+
+_VIDUR = (
+    "sum of median kernel times per layer in Vidur's profiling tables (MIT), two-armed fit; "
+    "KV read and per-request terms from BLIS fits of vLLM 0.8.4; attention assumed at half of peak"
+)
 
 PROFILES: dict[str, EngineProfile] = {
     "article": EngineProfile(
@@ -97,6 +173,51 @@ PROFILES: dict[str, EngineProfile] = {
         chunk_tokens_max=128,
         kv_tokens=5_600,
         sequences_max=100,
+    ),
+    "8b-a100": EngineProfile(
+        name="8b-a100",
+        source=f"Llama-3-8B, one A100 80G, 512 tokens a step: {_VIDUR}",
+        step_ns=9_270_000,
+        token_ns=43_700,
+        compute_step_ns=6_430_000,
+        compute_token_ns=66_800,
+        kv_token_ns=125,
+        sequence_ns=4_400,
+        attention_ns=3.4,
+        step_tokens_max=512,
+        chunk_tokens_max=512,
+        kv_tokens=421_000,
+        sequences_max=256,
+    ),
+    "8b-h100": EngineProfile(
+        name="8b-h100",
+        source=f"Llama-2-7B on one H100 scaled by parameters to 8B, 2,048 tokens a step: {_VIDUR}",
+        step_ns=5_790_000,
+        token_ns=15_950,
+        compute_step_ns=3_100_000,
+        compute_token_ns=21_800,
+        kv_token_ns=76.2,
+        sequence_ns=4_400,
+        attention_ns=1.1,
+        step_tokens_max=2_048,
+        chunk_tokens_max=2_048,
+        kv_tokens=421_000,
+        sequences_max=256,
+    ),
+    "70b-4xh100": EngineProfile(
+        name="70b-4xh100",
+        source=f"Llama-2-70B, four H100, 512 tokens a step, with its all-reduces: {_VIDUR}",
+        step_ns=20_300_000,
+        token_ns=31_700,
+        compute_step_ns=16_200_000,
+        compute_token_ns=62_300,
+        kv_token_ns=47.6,
+        sequence_ns=4_400,
+        attention_ns=1.3,
+        step_tokens_max=512,
+        chunk_tokens_max=512,
+        kv_tokens=487_000,
+        sequences_max=256,
     ),
 }
 

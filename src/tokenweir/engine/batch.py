@@ -71,6 +71,8 @@ class Engine:
         # Ordered by entry: the last one is the next to be preempted.
         self._batch: dict[str, Sequence] = {}
         self._prefilling: list[Sequence] = []
+        self._prefilling_kv_tokens = 0
+        self._attention = 0.0
         self._decoding = 0
         self._paced_ns = profile.step_ns if profile.is_paced else 0
         self._finishing: dict[int, list[Sequence]] = {}
@@ -192,13 +194,19 @@ class Engine:
             self._enter()
         if self._decoding:
             self._decode(result)
+        # Taken between the phases: what decodes in this step, and what is prefilled in it.
+        context_tokens = self.kv_used_tokens - self._prefilling_kv_tokens
+        sequences = len(self._batch) + len(result.finished)
+        self._attention = 0.0
         if self._prefilling:
             self._prefill(result)
         self.step_index += 1
         if not self._paced_ns:
             result.duration_ns = self.profile.duration_ns(
                 tokens=self.worked_tokens_total - worked_before_tokens,
-                kv_tokens=self.kv_used_tokens,
+                kv_tokens=context_tokens,
+                sequences=sequences,
+                attention=self._attention,
             )
         return result
 
@@ -221,6 +229,7 @@ class Engine:
         sequence.begin_prefill()
         self._batch[sequence.sequence_id] = sequence
         self._prefilling.append(sequence)
+        self._prefilling_kv_tokens += sequence.prefill_tokens
 
     def _decode(self, result: StepResult) -> None:
         kv_tokens = self.profile.kv_tokens
@@ -255,6 +264,7 @@ class Engine:
         del self._batch[sequence.sequence_id]
         if sequence.phase is Phase.PREFILL:
             self._prefilling.remove(sequence)
+            self._prefilling_kv_tokens -= sequence.prefill_tokens
             return
         self._decoding -= 1
         finishing = self._finishing[sequence.finish_step]
@@ -272,6 +282,7 @@ class Engine:
             if budget <= 0:
                 break
             chunk = min(budget, chunk_max, sequence.prefill_tokens - sequence.prefilled_tokens)
+            self._attention += chunk * (sequence.prefilled_tokens + chunk / 2)
             sequence.prefilled_tokens += chunk
             budget -= chunk
             self.prefill_tokens_total += chunk
@@ -282,6 +293,7 @@ class Engine:
             self._prefilling = [s for s in self._prefilling if s.phase is Phase.PREFILL]
 
     def _end_prefill(self, sequence: Sequence, result: StepResult, *, next_step: int) -> None:
+        self._prefilling_kv_tokens -= sequence.prefill_tokens
         if not sequence.has_first_token:
             result.first.append(sequence)
         if sequence.begin_decode(next_step=next_step):

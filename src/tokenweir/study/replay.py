@@ -36,9 +36,7 @@ class Replay:
 
 def capacity_rps(arrivals: Sequence[Arrival], experiment: Experiment) -> float:
     """Return requests per second that the engine can serve of this mix."""
-    # The step that ends a prefill gives the first output token without work of its own.
-    work = sum(a.prompt_tokens + a.output_tokens - 1 for a in arrivals) / len(arrivals)
-    return experiment.engine.capacity_rps(work)
+    return experiment.engine.capacity_rps([(a.prompt_tokens, a.output_tokens) for a in arrivals])
 
 
 def prepared(

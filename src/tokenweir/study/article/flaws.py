@@ -22,7 +22,7 @@ from tokenweir.sim.simulator import Record
 from tokenweir.sim.workload import article_workload, uniforms
 from tokenweir.study.article.naive_ledger import lowest_level
 from tokenweir.study.article.rows import RUN_S, SPIKE_SEGMENTS
-from tokenweir.study.experiment import Experiment, map_jobs, run_experiment
+from tokenweir.study.experiment import Experiment, map_jobs, run_experiment, workload_of
 
 __all__ = ["FLAWS", "Flaw", "FlawRow", "flaw_rows"]
 
@@ -207,9 +207,9 @@ def _fixed_pace(seeds: Sequence[int]) -> tuple[str, str]:
     """Let a step take as long as the kernels of an 8B model on an A100 need for it."""
     slowing = replace(profile("article"), step_ns=9_270_000, token_ns=43_700.0, kv_token_ns=125.0)
     fixed = [_tpot_p99_ms(r) for r in _records(_STEADY_80, seeds)]
-    varying = replace(
-        _STEADY_80, engine=slowing, segments=((RUN_S, 80.0 * slowing.tokens_per_s / 40_000),)
-    )
+    lengths = [(a.prompt_tokens, a.output_tokens) for a in workload_of(_STEADY_80, seed=seeds[0])]
+    ratio = slowing.capacity_rps(lengths) / profile("article").capacity_rps(lengths)
+    varying = replace(_STEADY_80, engine=slowing, segments=((RUN_S, 80.0 * ratio),))
     slowed = [_tpot_p99_ms(r) for r in _records(varying, seeds)]
     return (
         f"TPOT p99 {mean(fixed):.0f} ms whatever runs, SLO 80 ms",

@@ -121,8 +121,7 @@ def plan_requests(arrivals: Sequence[Arrival], shape: LoadShape) -> list[Planned
 
 def capacity_rps(plan: Sequence[PlannedRequest], profile: EngineProfile) -> float:
     """Return 1 / mean engine seconds per request: full batch, whole prompt, true output."""
-    tokens = sum(request.prompt_tokens + request.output_tokens for request in plan)
-    return profile.capacity_rps(tokens / len(plan))
+    return profile.capacity_rps([(r.prompt_tokens, r.output_tokens) for r in plan])
 
 
 def rate_for_load(
@@ -141,11 +140,11 @@ def rate_for_load(
     rate = 1.0
     for _ in range(_RATE_ROUNDS):
         taken = _taken(arrivals, dataclasses.replace(shape, rate_rps=rate))
-        tokens = sum(
-            _prompt_tokens(a, shape.length_ratio) + _output_tokens(a, shape.length_ratio)
+        lengths = [
+            (_prompt_tokens(a, shape.length_ratio), _output_tokens(a, shape.length_ratio))
             for a in taken
-        )
-        rate = load * profile.capacity_rps(tokens / len(taken))
+        ]
+        rate = load * profile.capacity_rps(lengths)
     return rate
 
 
