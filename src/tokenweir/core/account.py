@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from collections import deque
 
+from tokenweir.core.batch_peak import BatchPeak
 from tokenweir.core.calibration import Calibration, CalibrationConfig
+from tokenweir.core.profile import EngineProfile
 from tokenweir.core.units import NS_PER_MS, NS_PER_S, Nanos, ReplicaId
 
 __all__ = ["Account"]
@@ -28,7 +30,9 @@ class Account:
         "_grain_ns",
         "_grain_tokens",
         "_history",
+        "batch",
         "calibration",
+        "decoding",
         "draining_tokens",
         "headroom_penalty_fraction",
         "held_prompt_tokens",
@@ -36,13 +40,21 @@ class Account:
         "in_flight",
         "is_healthy",
         "kv_tokens",
+        "prefill_tokens",
+        "profile",
         "replica",
         "reserved_tokens",
         "unattributed_tokens",
     )
 
     def __init__(
-        self, replica: ReplicaId, *, kv_tokens: int | None, calibration: CalibrationConfig
+        self,
+        replica: ReplicaId,
+        *,
+        kv_tokens: int | None,
+        calibration: CalibrationConfig,
+        profile: EngineProfile | None = None,
+        tracks_batch: bool = False,
     ) -> None:
         """Start empty and healthy.
 
@@ -50,6 +62,8 @@ class Account:
             replica: Whose account this is.
             kv_tokens: Size of its KV pool, None until it is known.
             calibration: How its telemetry is weighed.
+            profile: How fast it is, where that is known.
+            tracks_batch: Whether each request's held and remaining tokens are kept.
         """
         self.replica = replica
         self.kv_tokens = kv_tokens
@@ -59,6 +73,11 @@ class Account:
         self.held_tokens = 0
         self.held_prompt_tokens = 0
         self.draining_tokens = 0
+        self.profile = profile
+        # Prompts whose first token has not come, and requests whose has.
+        self.prefill_tokens = 0
+        self.decoding = 0
+        self.batch = BatchPeak() if tracks_batch else None
         self.unattributed_tokens = 0
         self.headroom_penalty_fraction = 0.0
         self.calibration = Calibration(calibration)

@@ -19,7 +19,7 @@ from tokenweir.core.account import Account
 from tokenweir.core.audit import Refusal, RefusalAudit
 from tokenweir.core.calibration import CalibrationConfig
 from tokenweir.core.capacity import Shortage
-from tokenweir.core.cost import Estimate
+from tokenweir.core.cost import Estimate, Predicted
 from tokenweir.core.decision import (
     Admit,
     Decision,
@@ -33,15 +33,22 @@ from tokenweir.core.decision import (
 )
 from tokenweir.core.errors import ConfigError, ContractError
 from tokenweir.core.gates import Candidate, first_refusal
+from tokenweir.core.guards import (
+    GuardConfig,
+    first_token_shortage,
+    pace_shortage,
+    prefill_tokens_per_s,
+)
 from tokenweir.core.ledger import Ledger, LedgerConfig, Settlement
 from tokenweir.core.policy import Policy
+from tokenweir.core.profile import EngineProfile
 from tokenweir.core.queues import FifoQueue, QueueEntry, QueueLimits
 from tokenweir.core.reasons import REASONS, ReasonCode
 from tokenweir.core.request import Outcome, Request, Usage
 from tokenweir.core.retry import Rng, expected_wait_ns, retry_after_ns
 from tokenweir.core.service_rate import ServiceRate
 from tokenweir.core.signals import Signals
-from tokenweir.core.units import Nanos, ReplicaId, ReservationId, TicketId
+from tokenweir.core.units import NS_PER_S, Nanos, ReplicaId, ReservationId, TicketId
 
 __all__ = ["AccountView", "Admitter", "AdmitterConfig", "Mode", "Snapshot"]
 
@@ -69,6 +76,7 @@ class AdmitterConfig:
         queue: How much may wait.
         ledger: How long holds last.
         calibration: How telemetry is weighed.
+        guards: What guarded policies keep besides the pool.
         rate_hint_tokens_per_s: Service rate to start from, or None to measure it.
         audit_rows_max: Refusals kept for listing.
     """
@@ -76,6 +84,7 @@ class AdmitterConfig:
     queue: QueueLimits = field(default_factory=QueueLimits)
     ledger: LedgerConfig = field(default_factory=LedgerConfig)
     calibration: CalibrationConfig = field(default_factory=CalibrationConfig)
+    guards: GuardConfig = field(default_factory=GuardConfig)
     rate_hint_tokens_per_s: float | None = None
     audit_rows_max: int = 1_000
 
@@ -144,6 +153,9 @@ class Admitter:
         self._rate = ServiceRate(hint_tokens_per_s=self.config.rate_hint_tokens_per_s)
         self._audit = RefusalAudit(rows_max=self.config.audit_rows_max)
         self._accounts: tuple[Account, ...] = ()
+        self._predicted = policy.cost if isinstance(policy.cost, Predicted) else None
+        # Open requests with the number of draws made for each; empty where nothing is predicted.
+        self._drawn: dict[ReservationId, tuple[Request, int]] = {}
         self._pending: list[Effect] = []
         self._is_draining = False
         # Before any time that can be passed in: monotonic clocks may start anywhere.
@@ -151,13 +163,30 @@ class Admitter:
 
     # --- what the driver tells us -------------------------------------------------------------
 
-    def add_replica(self, replica: ReplicaId, *, kv_tokens: int | None = None) -> None:
+    def add_replica(
+        self,
+        replica: ReplicaId,
+        *,
+        kv_tokens: int | None = None,
+        profile: EngineProfile | None = None,
+    ) -> None:
         """Add a replica; its pool size may be told later by telemetry.
+
+        Args:
+            replica: Its name.
+            kv_tokens: Size of its KV pool, where known.
+            profile: How fast it is, where known; without one the pace is not tested.
 
         Raises:
             ContractError: It is there already.
         """
-        self._ledger.add_replica(replica, kv_tokens=kv_tokens, calibration=self.config.calibration)
+        self._ledger.add_replica(
+            replica,
+            kv_tokens=kv_tokens,
+            calibration=self.config.calibration,
+            profile=profile,
+            tracks_batch=self.policy.capacity.tracks_batch,
+        )
         self._accounts = tuple(self._ledger.accounts.values())
 
     def arrive(self, request: Request, *, now_ns: Nanos) -> Decision:
@@ -212,7 +241,8 @@ class Admitter:
     ) -> None:
         """Take in output tokens so far, per stream of one replica, and renew the leases."""
         self._tick(now_ns)
-        self._ledger.progress(replica, tokens_by_reservation, now_ns=now_ns)
+        for outgrown in self._ledger.progress(replica, tokens_by_reservation, now_ns=now_ns):
+            self._redraw(outgrown, generated=tokens_by_reservation[outgrown])
 
     def settle(
         self, reservation_id: ReservationId, usage: Usage, *, outcome: Outcome, now_ns: Nanos
@@ -223,12 +253,16 @@ class Admitter:
         settlement = self._ledger.settle(reservation_id, usage, outcome=outcome, now_ns=now_ns)
         if was_open:
             self._rate.note_closed(settlement.reserved_tokens, now_ns=now_ns)
+        request, _ = self._drawn.pop(reservation_id, (None, 0))
+        if request is not None and self._predicted is not None:
+            self._predicted.learn(request, usage, outcome=outcome, now_ns=now_ns)
         return settlement
 
     def release(self, reservation_id: ReservationId, *, now_ns: Nanos) -> None:
         """Give back a reservation whose request never reached an engine; see ``Ledger.release``."""
         self._tick(now_ns)
         self._ledger.release(reservation_id)
+        self._drawn.pop(reservation_id, None)
 
     def cancel(self, ticket_id: TicketId, *, now_ns: Nanos) -> bool:
         """Take a request out of the queue; returns whether it was still there."""
@@ -272,6 +306,7 @@ class Admitter:
         ledger = self._ledger
         for lost in ledger.expire(now_ns=now_ns):
             self.counts["leases_lost"] += 1
+            self._drawn.pop(lost.reservation_id, None)
             self._rate.note_closed(lost.estimate.tokens, now_ns=now_ns)
             self._pending.append(LeaseLost(lost.reservation_id, lost.replica))
         ledger.drain(now_ns=now_ns)
@@ -358,6 +393,16 @@ class Admitter:
         wait_ns = self._wait_ns(shortage)
         bound_ns = limits.wait_ns_bound()
         expires_ns = now_ns + bound_ns
+        if self.policy.is_guarded and limits.first_token_slo_ns is not None:
+            reading = self._reading_ns(estimate)
+            if reading is not None:
+                own_ns, all_ns = reading
+                first_ns = int(limits.first_token_slo_ns * self.config.guards.slo_fraction)
+                bound_ns = min(limits.wait_ns_max, first_ns - own_ns)
+                wait_ns = max(wait_ns, all_ns - own_ns)
+                expires_ns = now_ns + max(0, bound_ns)
+                if wait_ns > bound_ns:
+                    return self._reject(shortage.reason, estimate, shortage=shortage)
         # An assumed rate is good enough for advice, but not to turn away what might be served.
         is_rate_known = self._rate.tokens_per_s(now_ns=now_ns) is not None
         if is_rate_known and wait_ns > bound_ns:
@@ -377,6 +422,11 @@ class Admitter:
             if not account.is_healthy:
                 continue
             shortage = capacity.shortage(estimate, account)
+            if shortage is None and self.policy.is_guarded:
+                guards = self.config.guards
+                shortage = first_token_shortage(account, guards) or pace_shortage(
+                    estimate, account, config=guards
+                )
             if shortage is not None:
                 if least is None or shortage.missing_tokens < least.missing_tokens:
                     least = shortage
@@ -405,6 +455,8 @@ class Admitter:
             reservation_id, account.replica, estimate=estimate, now_ns=self._now_ns
         )
         self.counts["admitted"] += 1
+        if self._predicted is not None:
+            self._drawn[reservation_id] = (request, 1)
         return Admit(reservation_id, account.replica, estimate.tokens, reason, overridden)
 
     def _observe_only(
@@ -418,6 +470,31 @@ class Admitter:
         if account is None or is_enforced:
             return decision
         return self._admit(request, estimate, account=account, overridden=decision)
+
+    def _redraw(self, reservation_id: ReservationId, *, generated: int) -> None:
+        """Predict again for a request that has produced all that was predicted."""
+        drawn = self._drawn.get(reservation_id)
+        if drawn is None or self._predicted is None:
+            return
+        request, draws = drawn
+        total = self._predicted.output_tokens(request, generated=generated, draw=draws)
+        self._drawn[reservation_id] = (request, draws + 1)
+        self._ledger.lengthen(reservation_id, remaining=max(1, total - generated))
+
+    def _reading_ns(self, estimate: Estimate) -> tuple[Nanos, Nanos] | None:
+        """Return how long reading its own prompt takes, and all that is to be read before it too.
+
+        The pool's replicas share what waits. None where the speed of none is known.
+        """
+        shares: list[tuple[Nanos, Nanos]] = []
+        healthy = [account for account in self._accounts if account.is_healthy]
+        for account in healthy:
+            rate = prefill_tokens_per_s(account)
+            if rate is not None:
+                own = estimate.prompt_tokens
+                ahead = self._queue.prompt_tokens / len(healthy) + account.prefill_tokens
+                shares.append((int(own / rate * NS_PER_S), int((ahead + own) / rate * NS_PER_S)))
+        return min(shares, key=lambda share: share[1], default=None)
 
     # --- refusing -----------------------------------------------------------------------------
 

@@ -4,7 +4,8 @@ Model: cost = prompt tokens p + expected output tokens o, both ints.
 Rule: ``declared`` takes o = the declared maximum m; ``amortised`` takes o = min(m, cap), because
 few outputs reach a loose maximum and the sum over many requests concentrates.
 Trade-off: ``declared`` can never be exceeded but wastes what loose maxima promise in vain;
-``amortised`` can be exceeded, and then the pool's headroom has to absorb it.
+``amortised`` can be exceeded, and then the pool's headroom has to absorb it. ``predicted`` draws o
+from what this tenant and route really produced; single draws are wrong, their sum is not.
 Source: the article's two reservation policies; its amortised cap is 320.
 """
 
@@ -14,9 +15,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from tokenweir.core.errors import ConfigError
-from tokenweir.core.request import Request
+from tokenweir.core.lengths import LengthPredictor
+from tokenweir.core.request import Outcome, Request, Usage
+from tokenweir.core.units import Nanos
 
-__all__ = ["COSTS", "CostModel", "Estimate", "amortised", "cost_model", "declared"]
+__all__ = ["COSTS", "CostModel", "Estimate", "Predicted", "amortised", "cost_model", "declared"]
 
 AMORTISED_OUTPUT_TOKENS_CAP = 320
 
@@ -51,16 +54,65 @@ def amortised(request: Request) -> Estimate:
     return Estimate(request.prompt_tokens, output)
 
 
-COSTS: dict[str, CostModel] = {"declared": declared, "amortised": amortised}
+class Predicted:
+    """Reserve the prompt and what the predictor draws for this request; learns from every end."""
+
+    def __init__(self, lengths: LengthPredictor | None = None) -> None:
+        """Start with a predictor that knows nothing, or with one that does."""
+        self.lengths = lengths or LengthPredictor()
+
+    def __call__(self, request: Request) -> Estimate:
+        """Draw the output length of a request that has not begun."""
+        return Estimate(request.prompt_tokens, self.output_tokens(request))
+
+    def output_tokens(self, request: Request, *, generated: int = 0, draw: int = 0) -> int:
+        """Draw a request's output, given that it is longer than what it has produced.
+
+        Args:
+            request: Whose.
+            generated: Output tokens so far, of all its sequences.
+            draw: Number of earlier draws for it.
+        """
+        sequences = request.sequences
+        drawn = self.lengths.predict(
+            request.request_id,
+            tenant=request.tenant,
+            route=request.route,
+            output_tokens_max=max(1, request.output_tokens_max // sequences),
+            generated=generated // sequences,
+            draw=draw,
+        )
+        return drawn * sequences
+
+    def learn(self, request: Request, usage: Usage, *, outcome: Outcome, now_ns: Nanos) -> None:
+        """Take in how long an answer got; every end but the model's own is censored."""
+        if usage.output_tokens < 1:
+            return
+        self.lengths.observe(
+            tenant=request.tenant,
+            route=request.route,
+            output_tokens_max=max(1, request.output_tokens_max // request.sequences),
+            output_tokens=max(1, usage.output_tokens // request.sequences),
+            is_censored=outcome is not Outcome.FINISHED,
+            now_ns=now_ns,
+        )
+
+
+# Factories: a cost that learns belongs to one admitter.
+COSTS: dict[str, Callable[[], CostModel]] = {
+    "declared": lambda: declared,
+    "amortised": lambda: amortised,
+    "predicted": Predicted,
+}
 
 
 def cost_model(name: str) -> CostModel:
-    """Return the named cost model.
+    """Build the named cost model.
 
     Raises:
         ConfigError: No such row in ``COSTS``.
     """
     try:
-        return COSTS[name]
+        return COSTS[name]()
     except KeyError:
         raise ConfigError(f"unknown cost {name!r}, allowed: {', '.join(COSTS)}") from None

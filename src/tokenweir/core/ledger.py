@@ -20,6 +20,7 @@ from tokenweir.core.account import Account
 from tokenweir.core.calibration import CalibrationConfig
 from tokenweir.core.cost import Estimate
 from tokenweir.core.errors import ConfigError, ContractError, InvariantError
+from tokenweir.core.profile import EngineProfile
 from tokenweir.core.request import Outcome, Usage
 from tokenweir.core.reservation import HOLDING, Event, Reservation, State
 from tokenweir.core.signals import Signals
@@ -98,16 +99,28 @@ class Ledger:
         self._draining: deque[tuple[Nanos, Reservation]] = deque()
 
     def add_replica(
-        self, replica: ReplicaId, *, kv_tokens: int | None, calibration: CalibrationConfig
+        self,
+        replica: ReplicaId,
+        *,
+        kv_tokens: int | None,
+        calibration: CalibrationConfig,
+        profile: EngineProfile | None = None,
+        tracks_batch: bool = False,
     ) -> Account:
-        """Open an account.
+        """Open an account; see ``Account`` for the arguments.
 
         Raises:
             ContractError: The replica has one already.
         """
         if replica in self.accounts:
             raise ContractError(f"replica {replica} has an account already")
-        account = Account(replica, kv_tokens=kv_tokens, calibration=calibration)
+        account = Account(
+            replica,
+            kv_tokens=kv_tokens,
+            calibration=calibration,
+            profile=profile,
+            tracks_batch=tracks_batch,
+        )
         self.accounts[replica] = account
         return account
 
@@ -147,6 +160,13 @@ class Ledger:
         account.reserved_tokens += estimate.prompt_tokens + estimate.output_tokens
         account.held_tokens += estimate.prompt_tokens
         account.held_prompt_tokens += estimate.prompt_tokens
+        account.prefill_tokens += estimate.prompt_tokens
+        if account.batch is not None:
+            account.batch.add(
+                reservation_id,
+                held_tokens=estimate.prompt_tokens,
+                remaining=estimate.output_tokens,
+            )
         return reservation
 
     def first_token(self, reservation_id: ReservationId) -> None:
@@ -154,6 +174,7 @@ class Ledger:
         reservation = self._open.get(reservation_id)
         if reservation is not None and reservation.state is State.RESERVED:
             reservation.move(Event.FIRST_TOKEN)
+            self._end_prefill(reservation)
 
     def progress(
         self,
@@ -161,13 +182,16 @@ class Ledger:
         tokens_by_reservation: Mapping[ReservationId, int],
         *,
         now_ns: Nanos,
-    ) -> None:
+    ) -> list[ReservationId]:
         """Take in how far a replica's streams are, and renew their leases.
 
         Args:
             replica: Where they run; a reservation of another replica is left alone.
             tokens_by_reservation: Output tokens so far; never counted down. Cost O(n).
             now_ns: Monotonic time.
+
+        Returns:
+            Those that have produced all that was predicted, where the batch is tracked.
 
         Raises:
             ContractError: There is no such replica.
@@ -176,6 +200,8 @@ class Ledger:
         if account is None:
             raise ContractError(f"replica {replica} is unknown")
         lease_ns = self._config.lease_ns
+        batch = account.batch
+        outgrown: list[ReservationId] = []
         for reservation_id, output_tokens in tokens_by_reservation.items():
             reservation = self._open.get(reservation_id)
             if reservation is None or reservation.replica != replica:
@@ -184,9 +210,22 @@ class Ledger:
             if grown > 0:
                 reservation.held_tokens += grown
                 account.held_tokens += grown
+                # Of an answer that is not streamed, nobody tells the first token.
+                self._end_prefill(reservation)
+                if batch is not None and batch.produce(reservation_id, grown):
+                    outgrown.append(reservation_id)
             if lease_ns is not None:
                 del self._leases[reservation_id]
                 self._leases[reservation_id] = reservation.lease_expires_ns = now_ns + lease_ns
+        return outgrown
+
+    def lengthen(self, reservation_id: ReservationId, *, remaining: int) -> None:
+        """Replace what an open request is taken to produce yet, where the batch is tracked."""
+        reservation = self._open.get(reservation_id)
+        if reservation is not None:
+            batch = self.accounts[reservation.replica].batch
+            if batch is not None:
+                batch.lengthen(reservation_id, remaining)
 
     def settle(
         self, reservation_id: ReservationId, usage: Usage, *, outcome: Outcome, now_ns: Nanos
@@ -326,6 +365,8 @@ class Ledger:
                 sum(r.estimate.tokens for r in mine),
                 sum(r.held_tokens for r in mine),
                 sum(r.estimate.prompt_tokens for r in mine),
+                sum(r.estimate.prompt_tokens for r in mine if r.is_prefilling),
+                sum(not r.is_prefilling for r in mine),
                 draining,
             )
             actual = (
@@ -333,15 +374,25 @@ class Ledger:
                 account.reserved_tokens,
                 account.held_tokens,
                 account.held_prompt_tokens,
+                account.prefill_tokens,
+                account.decoding,
                 account.draining_tokens,
             )
             if actual != expected:
                 raise InvariantError(
-                    f"account of {replica} says (in flight, reserved, held, held prompt, draining) "
+                    f"account of {replica} says (in flight, reserved, held, held prompt, "
+                    f"unread, decoding, draining) "
                     f"{actual}, its reservations add up to {expected}"
                 )
         if any(r.state not in HOLDING for r in self._open.values()):
             raise InvariantError("an open reservation is in a state that holds nothing")
+
+    def _end_prefill(self, reservation: Reservation) -> None:
+        if reservation.is_prefilling:
+            reservation.is_prefilling = False
+            account = self.accounts[reservation.replica]
+            account.prefill_tokens -= reservation.estimate.prompt_tokens
+            account.decoding += 1
 
     def _close(self, reservation: Reservation) -> None:
         account = self.accounts[reservation.replica]
@@ -351,6 +402,12 @@ class Ledger:
         account.reserved_tokens -= reservation.estimate.tokens
         account.held_tokens -= reservation.held_tokens
         account.held_prompt_tokens -= reservation.estimate.prompt_tokens
+        if reservation.is_prefilling:
+            account.prefill_tokens -= reservation.estimate.prompt_tokens
+        else:
+            account.decoding -= 1
+        if account.batch is not None:
+            account.batch.remove(reservation.reservation_id)
 
     def _settle_again_or_late(
         self, reservation_id: ReservationId, usage: Usage, *, outcome: Outcome

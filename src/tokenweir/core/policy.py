@@ -1,4 +1,7 @@
-"""Which policies are there? A policy is a named pair of a capacity test and a cost."""
+"""Which policies are there? A policy is a named pair of a capacity test and a cost.
+
+Some are guarded: besides the pool, they test the first token and the pace (see ``guards``).
+"""
 
 from __future__ import annotations
 
@@ -18,16 +21,18 @@ class Policy:
     name: str
     capacity: CapacityTest
     cost: CostModel
+    is_guarded: bool = False
 
 
-# name: (row of CAPACITIES, row of COSTS)
-POLICIES: dict[str, tuple[str, str]] = {
-    "none": ("none", "declared"),
-    "concurrency": ("concurrency", "declared"),
-    "token": ("occupancy", "declared"),
-    "token_amort": ("occupancy", "amortised"),
-    "ledger": ("token_reservation", "declared"),
-    "hard_gate": ("hard_gate", "declared"),
+# By name: the row of CAPACITIES, the row of COSTS, and whether it is guarded.
+POLICIES: dict[str, tuple[str, str, bool]] = {
+    "none": ("none", "declared", False),
+    "concurrency": ("concurrency", "declared", False),
+    "token": ("occupancy", "declared", False),
+    "token_amort": ("occupancy", "amortised", False),
+    "ledger": ("token_reservation", "declared", False),
+    "hard_gate": ("hard_gate", "declared", False),
+    "predictive": ("future_peak", "predicted", True),
 }
 
 # Declared maxima are loose in practice, so the policy that does not believe them.
@@ -41,7 +46,7 @@ def policy(name: str) -> Policy:
         ConfigError: No such row in ``POLICIES``.
     """
     try:
-        capacity, cost = POLICIES[name]
+        capacity, cost, is_guarded = POLICIES[name]
     except KeyError:
         raise ConfigError(f"unknown policy {name!r}, allowed: {', '.join(POLICIES)}") from None
-    return Policy(name, capacity_test(capacity), cost_model(cost))
+    return Policy(name, capacity_test(capacity), cost_model(cost), is_guarded)

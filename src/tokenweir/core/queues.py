@@ -84,6 +84,7 @@ class FifoQueue:
         """Start empty."""
         self.limits = limits
         self.debt_tokens = 0
+        self.prompt_tokens = 0
         # In order of arrival; read by the owner, written here only.
         self.entries: dict[TicketId, QueueEntry] = {}
         # (expires, sequence, ticket); entries that have left stay until they come up.
@@ -118,6 +119,7 @@ class FifoQueue:
             raise ContractError(f"queue is full at {len(self.entries)} items, ask has_room first")
         self.entries[entry.ticket_id] = entry
         self.debt_tokens += entry.estimate.tokens
+        self.prompt_tokens += entry.estimate.prompt_tokens
         self._sequence += 1
         heapq.heappush(self._expiries, (entry.expires_ns, self._sequence, entry.ticket_id))
 
@@ -130,6 +132,7 @@ class FifoQueue:
         entry = self.entries.pop(ticket_id, None)
         if entry is not None:
             self.debt_tokens -= entry.estimate.tokens
+            self.prompt_tokens -= entry.estimate.prompt_tokens
             self._forget_gone()
         return entry
 
@@ -165,7 +168,7 @@ class FifoQueue:
         debt_max = self.limits.debt_tokens_max
         if debt_max is not None and debt > debt_max:
             raise InvariantError(f"queue holds {debt} tokens, its bound is {debt_max}")
-        bound_ns = self.limits.wait_ns_bound()
+        bound_ns = self.limits.wait_ns_max
         for entry in self.entries.values():
             if entry.expires_ns - entry.enqueued_ns > bound_ns:
                 raise InvariantError(

@@ -24,6 +24,8 @@ class ReasonCode(Enum):
     OVERLOAD_KV = "overload_kv"
     OVERLOAD_CONCURRENCY = "overload_concurrency"
     OVERLOAD_GATE = "overload_gate"
+    OVERLOAD_PREFILL = "overload_prefill"
+    OVERLOAD_PACE = "overload_pace"
     QUEUE_FULL = "queue_full"
     QUEUE_TIMEOUT = "queue_timeout"
     DEADLINE_UNREACHABLE = "deadline_unreachable"
@@ -90,6 +92,8 @@ REASONS: dict[ReasonCode, ReasonRow] = {
     ReasonCode.OVERLOAD_KV: ReasonRow(429, True, Scope.POOL, Stage.ADMISSION, _LATER),
     ReasonCode.OVERLOAD_CONCURRENCY: ReasonRow(429, True, Scope.POOL, Stage.ADMISSION, _LATER),
     ReasonCode.OVERLOAD_GATE: ReasonRow(429, True, Scope.POOL, Stage.ADMISSION, _LATER),
+    ReasonCode.OVERLOAD_PREFILL: ReasonRow(429, True, Scope.POOL, Stage.ADMISSION, _LATER),
+    ReasonCode.OVERLOAD_PACE: ReasonRow(429, True, Scope.POOL, Stage.ADMISSION, _LATER),
     ReasonCode.QUEUE_FULL: ReasonRow(429, True, Scope.POOL, Stage.ADMISSION, _LATER),
     ReasonCode.QUEUE_TIMEOUT: ReasonRow(429, True, Scope.POOL, Stage.QUEUE, _LATER),
     ReasonCode.DEADLINE_UNREACHABLE: ReasonRow(

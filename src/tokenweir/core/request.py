@@ -35,6 +35,7 @@ class Request:
         priority: Class after clamping.
         deadline_ns: Latest useful instant for the first output, or None.
         attempt: 0 for a first try, 1 for the first retry.
+        route: The route it came by; lengths are predicted per tenant and route.
         sequences: Answers generated from the one prompt, which share the output maximum.
     """
 
@@ -45,6 +46,7 @@ class Request:
     priority: Priority = Priority.P1
     deadline_ns: Nanos | None = None
     attempt: int = 0
+    route: str = ""
     sequences: int = 1
 
 

@@ -74,6 +74,7 @@ class Reservation:
     __slots__ = (
         "estimate",
         "held_tokens",
+        "is_prefilling",
         "lease_expires_ns",
         "replica",
         "reservation_id",
@@ -95,6 +96,7 @@ class Reservation:
         self.replica = replica
         self.estimate = estimate
         self.held_tokens = estimate.prompt_tokens
+        self.is_prefilling = True
         self.start_ns = start_ns
         self.lease_expires_ns = lease_expires_ns
         self.state = State.RESERVED

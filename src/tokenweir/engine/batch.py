@@ -154,6 +154,10 @@ class Engine:
         """Return a sequence that is in the engine."""
         return self._sequences.get(sequence_id)
 
+    def batch(self) -> Iterable[Sequence]:
+        """Return the running sequences, in order of entry."""
+        return self._batch.values()
+
     def decoding(self) -> Iterable[Sequence]:
         """Yield the sequences that produce a token each step, in order of entry."""
         return (s for s in self._batch.values() if s.phase is Phase.DECODE)

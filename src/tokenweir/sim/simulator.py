@@ -18,7 +18,15 @@ from tokenweir.core.profile import EngineProfile
 from tokenweir.core.reasons import ReasonCode
 from tokenweir.core.request import Outcome, Request, Usage
 from tokenweir.core.signals import Signals
-from tokenweir.core.units import NS_PER_S, Nanos, ReplicaId, ReservationId, TicketId, div_ceil
+from tokenweir.core.units import (
+    NS_PER_MS,
+    NS_PER_S,
+    Nanos,
+    ReplicaId,
+    ReservationId,
+    TicketId,
+    div_ceil,
+)
 from tokenweir.engine.batch import Engine, StepResult
 from tokenweir.engine.sequence import Sequence as EngineSequence
 from tokenweir.sim.attempt import Attempt, Fate
@@ -30,6 +38,7 @@ __all__ = ["Record", "Sample", "Scenario", "Simulation", "simulate"]
 REPLICA: Final = ReplicaId("replica-0")
 
 _NEVER: Nanos = 1 << 62
+_REPORT_NS: Final = 100 * NS_PER_MS
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,9 +117,14 @@ class Simulation:
         self._scenario = scenario
         self._admitter = admitter
         self._engine = Engine(scenario.profile, discipline=scenario.discipline)
-        admitter.add_replica(REPLICA, kv_tokens=scenario.profile.kv_tokens)
+        admitter.add_replica(
+            REPLICA, kv_tokens=scenario.profile.kv_tokens, profile=scenario.profile
+        )
         # Telemetry is exact and free here; what the gateway knows is a little older.
         self._observes = admitter.policy.capacity.needs_occupancy
+        # Progress is told as often as a gateway does.
+        self._reports = admitter.policy.capacity.tracks_batch
+        self._reported_ns: Nanos = 0
         self._now_ns: Nanos = 0
         # When the running step ends and the next begins, and what the running one brings about.
         self._boundary_ns: Nanos = _NEVER
@@ -243,6 +257,8 @@ class Simulation:
                     self._admitter.first_token(ReservationId(sequence.sequence_id), now_ns=now_ns)
             for sequence in result.finished:
                 self._finish(sequence)
+        if self._reports and now_ns - self._reported_ns >= _REPORT_NS:
+            self._report()
         self._is_observed = False
         if self._queued:
             if self._observes:
@@ -256,6 +272,15 @@ class Simulation:
         self._running_step = engine.step()
         self._fresh = 0
         self._boundary_ns = now_ns + self._running_step.duration_ns
+
+    def _report(self) -> None:
+        step = self._engine.step_index
+        self._reported_ns = self._now_ns
+        tokens = {
+            ReservationId(sequence.sequence_id): sequence.generated_tokens(step=step)
+            for sequence in self._engine.batch()
+        }
+        self._admitter.progress(REPLICA, tokens, now_ns=self._now_ns)
 
     def _finish(self, sequence: EngineSequence) -> None:
         attempt = self._open.pop(sequence.sequence_id, None)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tokenweir.core.capacity.concurrency import Concurrency
+from tokenweir.core.capacity.future_peak import FuturePeak
 from tokenweir.core.capacity.hard_gate import HardGate
 from tokenweir.core.capacity.occupancy import Occupancy
 from tokenweir.core.capacity.protocol import CapacityTest, Shortage
@@ -20,6 +21,7 @@ CAPACITIES: dict[str, Callable[[], CapacityTest]] = {
     "token_reservation": TokenReservation,
     "occupancy": Occupancy,
     "hard_gate": HardGate,
+    "future_peak": FuturePeak,
 }
 
 

@@ -31,6 +31,7 @@ class Concurrency:
 
     in_flight_max: int = 100
     needs_occupancy: ClassVar[bool] = False
+    tracks_batch: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         """Check the range."""

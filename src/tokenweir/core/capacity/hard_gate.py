@@ -33,6 +33,7 @@ class HardGate:
     gate_fraction: float = 0.88
     occupancy: Occupancy = field(default_factory=Occupancy)
     needs_occupancy: ClassVar[bool] = True
+    tracks_batch: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         """Check the range."""

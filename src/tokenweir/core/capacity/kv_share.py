@@ -36,6 +36,7 @@ class KvShare(ABC):
 
     headroom_fraction: float = 0.95
     needs_occupancy: ClassVar[bool]
+    tracks_batch: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         """Check the range."""

@@ -36,6 +36,9 @@ class CapacityTest(Protocol):
     needs_occupancy: ClassVar[bool]
     """Whether the answer depends on the engine's KV, so that its telemetry must be exact."""
 
+    tracks_batch: ClassVar[bool]
+    """Whether the answer depends on each request's progress, so that it must be told."""
+
     def shortage(self, estimate: Estimate, account: Account) -> Shortage | None:
         """Return None where the request fits, else what is missing."""
         ...

@@ -15,6 +15,7 @@ class Unlimited:
     """Admit whatever comes."""
 
     needs_occupancy: ClassVar[bool] = False
+    tracks_batch: ClassVar[bool] = False
 
     def shortage(self, estimate: Estimate, account: Account) -> Shortage | None:
         """Return None: it always fits."""

@@ -1,0 +1,61 @@
+"""What fits if the pool must not overrun at any later moment?
+
+Model: P = peak of the batch with the newcomer, from held and predicted remaining tokens (see
+``BatchPeak``); d = draining, u = unattributed tokens, where positive; K = pool; h = headroom.
+Rule: admit while P + d + max(u, 0) <= h K.
+Properties: the risk of wrong predictions is pooled over the batch, not paid for by each request.
+Trade-off: wrong predictions that err the same way together overrun the pool; headroom is for that.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from tokenweir.core.account import Account
+from tokenweir.core.batch_peak import BatchPeak
+from tokenweir.core.capacity.kv_share import KV_UNKNOWN, KvShare
+from tokenweir.core.capacity.protocol import Shortage
+from tokenweir.core.cost import Estimate
+from tokenweir.core.errors import ContractError
+from tokenweir.core.reasons import ReasonCode
+
+__all__ = ["FuturePeak"]
+
+
+@dataclass(frozen=True, slots=True)
+class FuturePeak(KvShare):
+    """Predicted peak of the batch against the pool."""
+
+    needs_occupancy: ClassVar[bool] = False
+    tracks_batch: ClassVar[bool] = True
+
+    def used_tokens(self, account: Account) -> int:
+        """Return the peak of what is there already."""
+        return _batch(account).peak_tokens() + self._beside_tokens(account)
+
+    def shortage(self, estimate: Estimate, account: Account) -> Shortage | None:
+        """Return by how much the peak with the newcomer is over the share."""
+        if account.kv_tokens is None:
+            return KV_UNKNOWN.shortage(estimate, account)
+        limit = account.usable_tokens(self.headroom_fraction)
+        peak = _batch(account).peak_tokens_with(estimate.prompt_tokens, estimate.output_tokens)
+        missing = peak + self._beside_tokens(account) - limit
+        if missing <= 0:
+            return None
+        return Shortage(ReasonCode.OVERLOAD_KV, missing, self.used_tokens(account), limit)
+
+    def is_impossible(self, estimate: Estimate, account: Account) -> bool:
+        """Tell whether the prompt alone exceeds the share: its output is only predicted."""
+        if account.kv_tokens is None:
+            return False
+        return estimate.prompt_tokens + 1 > int(account.kv_tokens * self.headroom_fraction)
+
+    def _beside_tokens(self, account: Account) -> int:
+        return account.draining_tokens + max(0, account.unattributed_tokens)
+
+
+def _batch(account: Account) -> BatchPeak:
+    if account.batch is None:
+        raise ContractError(f"account of {account.replica} does not track its batch")
+    return account.batch

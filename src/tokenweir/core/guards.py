@@ -1,0 +1,99 @@
+"""Would one more request break the first token or the pace of the others?
+
+A KV pool with room says nothing of time. On most engines computing binds first: prompts that wait
+inside the engine are beyond order, fairness and cancellation, and every sequence more slows all.
+
+Model: D = prompt tokens dispatched to a replica whose first token has not come; R = prefill rate in
+tokens/s; S = one step's token budget; T(B) = step time with B requests; q = TPOT bound.
+Rule (first token): dispatch while D <= max(S, ``prefill_ns_max`` R); a large prompt may enter an
+engine that reads nothing, since it can never be less alone.
+Rule (pace): dispatch while T(B + 1) <= ``slo_fraction`` q, where the engine's profile is known.
+Trade-off: what is held back waits in our queue, where it can still be dropped, reordered or moved.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tokenweir.core.account import Account
+from tokenweir.core.capacity.protocol import Shortage, check_fraction
+from tokenweir.core.cost import Estimate
+from tokenweir.core.errors import ConfigError
+from tokenweir.core.reasons import ReasonCode
+from tokenweir.core.units import NS_PER_MS, NS_PER_S, Nanos
+
+__all__ = ["GuardConfig", "first_token_shortage", "pace_shortage", "prefill_tokens_per_s"]
+
+
+@dataclass(frozen=True, slots=True)
+class GuardConfig:
+    """What the guards keep.
+
+    Attributes:
+        prefill_ns_max: Longest work on prompts inside an engine, above 0; 50 ms keeps a quiet
+            tenant's first token near what it is on an idle engine.
+        step_tokens: Budget of a step where no profile tells, 1 or more; what engines come with.
+        tpot_ns: Bound on the pace, or None for no test of it.
+        slo_fraction: Share of that bound that may be used, above 0 to 1.
+    """
+
+    prefill_ns_max: Nanos = 50 * NS_PER_MS
+    step_tokens: int = 2_048
+    tpot_ns: Nanos | None = 80 * NS_PER_MS
+    slo_fraction: float = 0.9
+
+    def __post_init__(self) -> None:
+        """Check ranges."""
+        if self.prefill_ns_max <= 0:
+            raise ConfigError(
+                f"prefill_ns_max {self.prefill_ns_max} is not allowed, allowed: above 0"
+            )
+        if self.step_tokens < 1:
+            raise ConfigError(f"step_tokens {self.step_tokens} is not allowed, allowed: 1 or more")
+        if self.tpot_ns is not None and self.tpot_ns <= 0:
+            raise ConfigError(f"tpot_ns {self.tpot_ns} is not allowed, allowed: above 0, or none")
+        check_fraction("slo_fraction", self.slo_fraction)
+
+
+def prefill_tokens_per_s(account: Account) -> float | None:
+    """Return how fast a replica reads prompts beside what it decodes, None where not known."""
+    profile = account.profile
+    if profile is None:
+        return None
+    decoding = min(account.decoding, profile.step_tokens_max - 1)
+    step_ns = profile.duration_ns(
+        tokens=profile.step_tokens_max, kv_tokens=account.held_tokens, sequences=decoding + 1
+    )
+    return (profile.step_tokens_max - decoding) * NS_PER_S / step_ns
+
+
+def first_token_shortage(account: Account, config: GuardConfig) -> Shortage | None:
+    """Return None while the replica has little enough to read."""
+    profile = account.profile
+    limit = config.step_tokens if profile is None else profile.step_tokens_max
+    rate = prefill_tokens_per_s(account)
+    if rate is not None:
+        limit = max(limit, int(rate * config.prefill_ns_max / NS_PER_S))
+    unread = account.prefill_tokens
+    if unread <= limit:
+        return None
+    return Shortage(ReasonCode.OVERLOAD_PREFILL, unread - limit, unread, limit)
+
+
+def pace_shortage(estimate: Estimate, account: Account, *, config: GuardConfig) -> Shortage | None:
+    """Return None while one more request keeps the pace."""
+    profile = account.profile
+    if profile is None or config.tpot_ns is None:
+        return None
+    sequences = account.in_flight + 1
+    step_ns = profile.duration_ns(
+        tokens=profile.step_tokens_max,
+        kv_tokens=account.held_tokens + estimate.prompt_tokens,
+        sequences=sequences,
+    )
+    limit_ns = int(config.tpot_ns * config.slo_fraction)
+    if sequences <= profile.sequences_max and step_ns <= limit_ns:
+        return None
+    # What one request holds in the mean has to leave first.
+    mean_tokens = account.reserved_tokens // max(1, account.in_flight)
+    return Shortage(ReasonCode.OVERLOAD_PACE, max(1, mean_tokens), sequences - 1, sequences - 1)
