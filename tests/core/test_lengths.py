@@ -340,6 +340,14 @@ def test_window_when_an_hour_old_then_is_forgotten() -> None:
     assert quantile(predictor, 0.1, tenant="quiet") == 500
 
 
+def test_window_when_young_and_old_then_is_forgotten_too() -> None:
+    """Old completions do not help a bucket over its first fifty."""
+    predictor = LengthPredictor()
+    observe(predictor, *[10] * 49)
+    observe(predictor, 10, now_ns=3_600 * S + 1)
+    assert predict(predictor) == 1_024
+
+
 def test_window_when_all_is_old_then_starts_cold() -> None:
     """After an hour of silence the next answer finds nothing."""
     predictor = learned(*[10] * 100)

@@ -124,7 +124,7 @@ def test_predict_when_true_lengths_are_ranked_among_draws_then_ranks_are_uniform
     for number, (length, seen, is_censored) in enumerate(stream):
         is_cut.append(is_censored)
         if number >= WARM_UP:
-            drawn = [predict(predictor, f"{number}/{index}") for index in range(40)]
+            drawn = [predict(predictor, f"{number}/{index}") for index in range(20)]
             below = sum(tokens < length for tokens in drawn)
             equal = sum(tokens == length for tokens in drawn)
             places.append((below + rng.random() * (equal + 1)) / (len(drawn) + 1))
@@ -190,13 +190,13 @@ def test_predict_when_answers_have_passed_some_length_then_is_right_for_those(
 def test_predict_when_summed_over_many_requests_then_is_unbiased(
     shape: str, censored_fraction: float
 ) -> None:
-    """Sums over 2,000 requests are right within 2 % on the mean of twenty streams.
+    """Sums over 2,000 requests are right within 2 % on the mean of twelve streams.
 
     One stream has the chance of 2,000 lengths and of as many draws in it, a standard deviation of
     2 % (lognormal) to 4 % (bimodal) that no predictor can be without.
     """
     errors = []
-    for seed in range(20):
+    for seed in range(12):
         predictor = LengthPredictor()
         true = predicted = 0
         stream = answers(SHAPES[shape], count=2_500, seed=seed, censored_fraction=censored_fraction)

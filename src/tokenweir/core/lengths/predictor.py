@@ -4,11 +4,12 @@ Model: L = total output tokens of an answer were it not cut, m = its declared ma
 generated so far; F = blend of the distributions of three buckets, most specific first: (tenant,
 route, m by powers of two), (route, m by powers of two), model-wide; n = completions in a bucket.
 Rule: a bucket counts from n = 50 with weight n / (n + 50) of what the more specific ones left; the
-last takes the rest. ``sampled`` draws L from F given L > k, with u = uniform(request key, draw);
-``conformal`` takes the quantile at a level that moves by 0.02 x (miss - allowed misses) with every
-completion; ``declared`` takes m. All are capped by m. Beyond the largest length seen L = k + 64;
-what a distribution leaves unresolved ends 64 after the largest, or at the prior if it is more than
-a tenth; with fewer than 50 completions at all, L is the prior of 1024.
+last one, or the one that leaves less than 0.01, takes the rest. ``sampled`` draws L from F given
+L > k, with u = uniform(request key, draw); ``conformal`` takes the quantile at a level that moves
+by 0.02 x (miss - allowed misses) with every completion; ``declared`` takes m. All are capped by m.
+Beyond the largest length seen L = k + 64; what a distribution leaves unresolved ends 64 after the
+largest, or at the prior if it is more than a tenth; with fewer than 50 completions at all, L is the
+prior of 1024.
 Properties: same key, draw and history give the same length, so that a decision does not flicker;
 sums over a batch are unbiased. After T completions that were compared in a bucket, the mean miss
 rate of ``conformal`` exceeds the allowed one by less than 0.12 / (0.02 T), whatever the lengths do:
@@ -37,6 +38,8 @@ __all__ = ["LengthPredictor", "uniform"]
 
 _COMPLETIONS_MIN = 50
 _BLEND_COMPLETIONS = 50
+# What full windows leave to the model-wide level is less, and not worth a third of the work.
+_REST_MIN = 0.01
 _BEYOND_TOKENS = 64
 # An unresolved part larger than this is taken to reach up to the prior.
 _UNRESOLVED_FRACTION_MAX = 0.1
@@ -264,6 +267,8 @@ class LengthPredictor:
             weight = rest * n / (n + _BLEND_COMPLETIONS)
             rest -= weight
             blend.append((weight, window))
+            if rest < _REST_MIN:
+                break
         if blend:
             weight, window = blend[-1]
             blend[-1] = (weight + rest, window)
