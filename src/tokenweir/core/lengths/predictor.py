@@ -15,7 +15,8 @@ sums over a batch are unbiased. After T completions that were compared in a buck
 rate of ``conformal`` exceeds the allowed one by less than 0.12 / (0.02 T), whatever the lengths do:
 by 0.01 at T = 600.
 Trade-off: a draw is right for a sum of many requests and says little about one. A miss is judged
-when the answer is over, by what was known just then and not at its arrival.
+when the answer is over, by what was known just then: the bound does not hold for answers that were
+in flight when lengths changed. The blend pulls a tenant a tenth of the way to its route.
 Source: Past-Future scheduler (Gong et al., ASPLOS 2025) for draws given k; Gibbs and Candes,
 Adaptive conformal inference (NeurIPS 2021) for the level.
 """
