@@ -55,7 +55,7 @@ def test_switches_when_set_then_choose_the_mode(switches: dict[str, bool], mode:
         (
             {"pools": [{**POOL, "policy": "token_amrt"}]},
             "weir.yaml: pools[0].policy: unknown policy 'token_amrt', "
-            "allowed: none, concurrency, token, token_amort, ledger, hard_gate",
+            "allowed: none, concurrency, token, token_amort, ledger, hard_gate, predictive",
         ),
         (
             {"pools": [{**POOL, "policy": "token", "concurrency": 4}]},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Annotated
 
 import typer
@@ -58,6 +59,9 @@ def replay(
     slo_tpot: Annotated[str, typer.Option(help="Bound on TPOT.")] = "80ms",
     drain: Annotated[bool, typer.Option("--drain/--cut", help="Serve what is open.")] = True,
     seeds: Annotated[int, typer.Option(help="Average over seeds 1 to N.")] = 1,
+    bound: Annotated[
+        bool, typer.Option("--bound", help="Print efficiency: goodput / clairvoyant bound.")
+    ] = False,
     checks: Annotated[bool, typer.Option(help="Recount the accounts every second.")] = True,
     as_json: Json = False,
 ) -> None:
@@ -87,12 +91,22 @@ def replay(
     ready = prepared(
         trace_from(file), experiment, load=load, requests=requests, surge=surge_from(step)
     )
+    yardstick = None
+    if bound:
+        from tokenweir.study.bound.efficiency import yardstick_for
+
+        with progress("bounds", total=2) as bar:
+            yardstick = yardstick_for(
+                dataclasses.replace(experiment, arrivals=ready.arrivals),
+                on_figure=lambda: bar.advance(bar.task_ids[0]),
+            )
     with progress("runs", total=len(policies) * len(chosen)) as bar:
         rows = replay_rows(
             ready,
             experiment,
             policies=policies,
             seeds=chosen,
+            yardstick=yardstick,
             on_run=lambda: bar.advance(bar.task_ids[0]),
         )
     if as_json:
@@ -105,3 +119,9 @@ def replay(
     )
     console.print(runs_table(rows, title=title))
     console.print(buckets_table(rows))
+    if yardstick is not None:
+        from tokenweir.study.bound.tables import efficiency_table, tenants_table
+
+        console.print(efficiency_table(rows))
+        if "tenants" in rows[0]["ours"]:
+            console.print(tenants_table(rows))

@@ -14,7 +14,7 @@ from typing import Annotated, Any
 import typer
 
 from tokenweir.core.errors import ConfigError
-from tokenweir.core.profile import profile
+from tokenweir.core.profile import PROFILES, profile
 from tokenweir.settings.compose import check_relations
 from tokenweir.settings.loading import load_settings, settings_from
 from tokenweir.settings.model import Settings
@@ -46,6 +46,10 @@ def serve(
         typer.Option(min=0, max=65_535, help="Loopback port for /metrics and /admin."),
     ] = None,
     policy: Annotated[str | None, typer.Option(help="Admission policy.")] = None,
+    profile_name: Annotated[
+        str | None,
+        typer.Option("--profile", help=f"How fast the engines are: {', '.join(PROFILES)}."),
+    ] = None,
     output_tokens_max: Annotated[
         int | None, typer.Option(min=1, help="Most output tokens a request may ask for [4096].")
     ] = None,
@@ -61,7 +65,11 @@ def serve(
     logging.basicConfig(
         level=logging.WARNING, format="tokenweir: %(message)s", stream=sys.stderr, force=True
     )
-    options = {"policy": policy, "output_tokens_max": output_tokens_max}
+    options = {
+        "policy": policy,
+        "profile": profile_name,
+        "output_tokens_max": output_tokens_max,
+    }
     switches = {"observe": observe or None, "bypass": bypass or None}
     if config is not None:
         given = [f"--{name.replace('_', '-')}" for name, value in options.items() if value]
@@ -109,8 +117,7 @@ async def _serve(settings: Settings, *, is_embedded: bool) -> None:
 def _settings_of(urls: list[str], options: dict[str, Any]) -> Settings:
     """Return settings as if they had been written in a file."""
     pool: dict[str, Any] = {"replicas": [{"url": url} for url in urls]}
-    if options["policy"] is not None:
-        pool["policy"] = options["policy"]
+    pool.update({k: options[k] for k in ("policy", "profile") if options[k] is not None})
     tree: dict[str, Any] = {"pools": [pool]}
     if options["output_tokens_max"] is not None:
         tree["routes"] = [{"output_tokens_max": options["output_tokens_max"]}]
@@ -135,9 +142,8 @@ def _with_listeners(
 def _with_upstream(settings: Settings, url: str) -> Settings:
     pool = settings.pools[0]
     replica = pool.replicas[0].model_copy(update={"url": url, "name": "embedded"})
-    return settings.model_copy(
-        update={"pools": (pool.model_copy(update={"replicas": (replica,)}),)}
-    )
+    known = {"replicas": (replica,), "profile": _EMBEDDED_PROFILE}
+    return settings.model_copy(update={"pools": (pool.model_copy(update=known),)})
 
 
 def _announce(

@@ -73,6 +73,8 @@ class ReasonRow:
         scope: Whose limit it was.
         stage: Where it was decided.
         action: What the caller should do, one sentence.
+        message: What happened, one sentence.
+        unit: Of the limit that the refusal names.
     """
 
     status: int
@@ -80,48 +82,144 @@ class ReasonRow:
     scope: Scope
     stage: Stage
     action: str
+    message: str
+    unit: str = "tokens"
 
 
 _LATER = "retry after the stated time"
 _SMALLER = "send a smaller request"
 
 REASONS: dict[ReasonCode, ReasonRow] = {
-    ReasonCode.FITS: ReasonRow(200, False, Scope.NONE, Stage.ADMISSION, "nothing"),
-    ReasonCode.WAITING: ReasonRow(200, False, Scope.POOL, Stage.QUEUE, "wait"),
-    ReasonCode.BYPASSED: ReasonRow(200, False, Scope.NONE, Stage.ADMISSION, "nothing"),
-    ReasonCode.OVERLOAD_KV: ReasonRow(429, True, Scope.POOL, Stage.ADMISSION, _LATER),
-    ReasonCode.OVERLOAD_CONCURRENCY: ReasonRow(429, True, Scope.POOL, Stage.ADMISSION, _LATER),
-    ReasonCode.OVERLOAD_GATE: ReasonRow(429, True, Scope.POOL, Stage.ADMISSION, _LATER),
-    ReasonCode.OVERLOAD_PREFILL: ReasonRow(429, True, Scope.POOL, Stage.ADMISSION, _LATER),
-    ReasonCode.OVERLOAD_PACE: ReasonRow(429, True, Scope.POOL, Stage.ADMISSION, _LATER),
-    ReasonCode.QUEUE_FULL: ReasonRow(429, True, Scope.POOL, Stage.ADMISSION, _LATER),
-    ReasonCode.QUEUE_TIMEOUT: ReasonRow(429, True, Scope.POOL, Stage.QUEUE, _LATER),
+    ReasonCode.FITS: ReasonRow(
+        200, False, Scope.NONE, Stage.ADMISSION, "nothing", "the request fits"
+    ),
+    ReasonCode.WAITING: ReasonRow(200, False, Scope.POOL, Stage.QUEUE, "wait", "the request waits"),
+    ReasonCode.BYPASSED: ReasonRow(
+        200, False, Scope.NONE, Stage.ADMISSION, "nothing", "nothing was tested"
+    ),
+    ReasonCode.OVERLOAD_KV: ReasonRow(
+        429,
+        True,
+        Scope.POOL,
+        Stage.ADMISSION,
+        _LATER,
+        "the engine's KV cache has no room for this request now",
+    ),
+    ReasonCode.OVERLOAD_CONCURRENCY: ReasonRow(
+        429,
+        True,
+        Scope.POOL,
+        Stage.ADMISSION,
+        _LATER,
+        "as many requests as allowed are running now",
+        "requests",
+    ),
+    ReasonCode.OVERLOAD_GATE: ReasonRow(
+        429, True, Scope.POOL, Stage.ADMISSION, _LATER, "the engine's KV cache is nearly full"
+    ),
+    ReasonCode.OVERLOAD_PREFILL: ReasonRow(
+        429,
+        True,
+        Scope.POOL,
+        Stage.ADMISSION,
+        _LATER,
+        "the engine has more prompts to read than can be answered in time",
+    ),
+    ReasonCode.OVERLOAD_PACE: ReasonRow(
+        429,
+        True,
+        Scope.POOL,
+        Stage.ADMISSION,
+        _LATER,
+        "one more request would slow the running ones below their pace",
+        "requests",
+    ),
+    ReasonCode.QUEUE_FULL: ReasonRow(
+        429, True, Scope.POOL, Stage.ADMISSION, _LATER, "the queue is full"
+    ),
+    ReasonCode.QUEUE_TIMEOUT: ReasonRow(
+        429,
+        True,
+        Scope.POOL,
+        Stage.QUEUE,
+        _LATER,
+        "the request waited as long as it may and found no room",
+    ),
     ReasonCode.DEADLINE_UNREACHABLE: ReasonRow(
-        429, True, Scope.POOL, Stage.ADMISSION, "retry after the stated time or allow more time"
+        429,
+        True,
+        Scope.POOL,
+        Stage.ADMISSION,
+        "retry after the stated time or allow more time",
+        "the request cannot start before its deadline",
     ),
     ReasonCode.DEADLINE_EXCEEDED: ReasonRow(
-        429, True, Scope.POOL, Stage.QUEUE, "retry after the stated time or allow more time"
+        429,
+        True,
+        Scope.POOL,
+        Stage.QUEUE,
+        "retry after the stated time or allow more time",
+        "the deadline passed while the request was queued",
     ),
-    ReasonCode.ENGINE_BUSY: ReasonRow(429, True, Scope.ENGINE, Stage.UPSTREAM, _LATER),
-    ReasonCode.TOO_LARGE: ReasonRow(400, False, Scope.POOL, Stage.ADMISSION, _SMALLER),
+    ReasonCode.ENGINE_BUSY: ReasonRow(
+        429, True, Scope.ENGINE, Stage.UPSTREAM, _LATER, "the engine says that it is busy"
+    ),
+    ReasonCode.TOO_LARGE: ReasonRow(
+        400,
+        False,
+        Scope.POOL,
+        Stage.ADMISSION,
+        _SMALLER,
+        "the prompt is larger than the engine can ever hold",
+    ),
     ReasonCode.OUTPUT_MAX_TOO_LARGE: ReasonRow(
-        400, False, Scope.POOL, Stage.ADMISSION, "ask for fewer output tokens"
+        400,
+        False,
+        Scope.POOL,
+        Stage.ADMISSION,
+        "ask for fewer output tokens",
+        "prompt and output maximum are more than the engine can hold",
     ),
-    ReasonCode.NO_HEALTHY_REPLICA: ReasonRow(503, True, Scope.POOL, Stage.ADMISSION, _LATER),
-    ReasonCode.UPSTREAM_UNREACHABLE: ReasonRow(503, True, Scope.ENGINE, Stage.UPSTREAM, _LATER),
+    ReasonCode.NO_HEALTHY_REPLICA: ReasonRow(
+        503, True, Scope.POOL, Stage.ADMISSION, _LATER, "no engine is healthy now"
+    ),
+    ReasonCode.UPSTREAM_UNREACHABLE: ReasonRow(
+        503, True, Scope.ENGINE, Stage.UPSTREAM, _LATER, "the engine cannot be reached"
+    ),
     ReasonCode.UPSTREAM_BROKEN: ReasonRow(
-        502, True, Scope.ENGINE, Stage.UPSTREAM, "retry; tell the operator if it stays"
+        502,
+        True,
+        Scope.ENGINE,
+        Stage.UPSTREAM,
+        "retry; tell the operator if it stays",
+        "the engine broke the connection",
     ),
     ReasonCode.UPSTREAM_TIMEOUT: ReasonRow(
-        504, True, Scope.ENGINE, Stage.UPSTREAM, "retry; tell the operator if it stays"
+        504,
+        True,
+        Scope.ENGINE,
+        Stage.UPSTREAM,
+        "retry; tell the operator if it stays",
+        "the engine did not answer in time",
     ),
-    ReasonCode.DRAINING: ReasonRow(503, True, Scope.GATEWAY, Stage.ADMISSION, _LATER),
+    ReasonCode.DRAINING: ReasonRow(
+        503, True, Scope.GATEWAY, Stage.ADMISSION, _LATER, "this gateway is shutting down"
+    ),
     ReasonCode.BAD_REQUEST: ReasonRow(
-        400, False, Scope.REQUEST, Stage.PARSE, "correct the request"
+        400, False, Scope.REQUEST, Stage.PARSE, "correct the request", "the request is malformed"
     ),
-    ReasonCode.NOT_FOUND: ReasonRow(404, False, Scope.REQUEST, Stage.PARSE, "correct the path"),
+    ReasonCode.NOT_FOUND: ReasonRow(
+        404, False, Scope.REQUEST, Stage.PARSE, "correct the path", "there is no such path"
+    ),
     ReasonCode.METHOD_NOT_ALLOWED: ReasonRow(
-        405, False, Scope.REQUEST, Stage.PARSE, "use the method named in Allow"
+        405,
+        False,
+        Scope.REQUEST,
+        Stage.PARSE,
+        "use the method named in Allow",
+        "this path does not take this method",
     ),
-    ReasonCode.BODY_TOO_LARGE: ReasonRow(413, False, Scope.GATEWAY, Stage.PARSE, _SMALLER),
+    ReasonCode.BODY_TOO_LARGE: ReasonRow(
+        413, False, Scope.GATEWAY, Stage.PARSE, _SMALLER, "the request body is too large", "bytes"
+    ),
 }

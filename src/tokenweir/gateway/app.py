@@ -58,9 +58,13 @@ class GatewayApp:
         endpoint = _ENDPOINTS.get(path)
         if endpoint is not None:
             if method == "POST":
-                await Exchange(
-                    self._shared, endpoint, scope=scope, receive=receive, send=send
-                ).run()
+                exchange = Exchange(self._shared, endpoint, scope=scope, receive=receive, send=send)
+                try:
+                    await exchange.run()
+                except Exception:
+                    # A bug of ours: the server answers 500, and nobody would ever hear of it.
+                    _logger.exception("a request ended in a bug")
+                    raise
             else:
                 await _send_not_allowed(send, b"POST")
             return

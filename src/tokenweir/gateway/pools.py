@@ -22,6 +22,7 @@ from tokenweir.settings.compose import (
     admitter_config,
     mode_of,
     pool_policy,
+    pool_profile,
     replica_id,
     route_pool,
 )
@@ -134,7 +135,7 @@ def _build(
     telemetries: list[VllmTelemetry] = []
     for replica in pool.replicas:
         name = replica_id(replica)
-        admitter.add_replica(name, kv_tokens=replica.kv_tokens)
+        admitter.add_replica(name, kv_tokens=replica.kv_tokens, profile=pool_profile(pool))
         upstreams[name] = AiohttpUpstream(session, replica.url)
         telemetries.append(
             VllmTelemetry(

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from tokenweir.core.decision import Reject
-from tokenweir.core.reasons import ReasonCode
 from tokenweir.core.units import NS_PER_MS, NS_PER_S, div_ceil, s_from_ns
 from tokenweir.http.asgi import HeaderList, json_bytes
 
@@ -28,28 +27,6 @@ _ERROR_TYPES = {
     504: "timeout_error",
 }
 _RETRY_AFTER_S_MAX = 60
-
-_MESSAGES = {
-    ReasonCode.OVERLOAD_KV: "the engine's KV cache has no room for this request now",
-    ReasonCode.OVERLOAD_CONCURRENCY: "as many requests as allowed are running now",
-    ReasonCode.OVERLOAD_GATE: "the engine's KV cache is nearly full",
-    ReasonCode.QUEUE_FULL: "the queue is full",
-    ReasonCode.QUEUE_TIMEOUT: "the request waited as long as it may and found no room",
-    ReasonCode.DEADLINE_UNREACHABLE: "the request cannot start before its deadline",
-    ReasonCode.DEADLINE_EXCEEDED: "the deadline passed while the request was queued",
-    ReasonCode.ENGINE_BUSY: "the engine says that it is busy",
-    ReasonCode.TOO_LARGE: "the prompt is larger than the engine can ever hold",
-    ReasonCode.OUTPUT_MAX_TOO_LARGE: "prompt and output maximum are more than the engine can hold",
-    ReasonCode.NO_HEALTHY_REPLICA: "no engine is healthy now",
-    ReasonCode.UPSTREAM_UNREACHABLE: "the engine cannot be reached",
-    ReasonCode.UPSTREAM_BROKEN: "the engine broke the connection",
-    ReasonCode.UPSTREAM_TIMEOUT: "the engine did not answer in time",
-    ReasonCode.DRAINING: "this gateway is shutting down",
-    ReasonCode.NOT_FOUND: "there is no such path",
-    ReasonCode.METHOD_NOT_ALLOWED: "this path does not take this method",
-    ReasonCode.BODY_TOO_LARGE: "the request body is too large",
-    ReasonCode.BAD_REQUEST: "the request is malformed",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +52,7 @@ def error_object(
     wait_ns = reject.wait_ns
     return {
         "error": {
-            "message": message or _MESSAGES[reject.reason],
+            "message": message or row.message,
             "type": _ERROR_TYPES.get(row.status, "api_error"),
             "param": param,
             "code": reject.reason.value,
@@ -84,7 +61,7 @@ def error_object(
                 "stage": row.stage.value,
                 "limit": reject.limit_tokens,
                 "used": reject.used_tokens,
-                "unit": _unit(reject),
+                "unit": row.unit,
                 "cost_tokens": reject.cost_tokens,
                 "wait": None if wait_ns is None else round(s_from_ns(wait_ns), 3),
                 "action": row.action,
@@ -110,9 +87,3 @@ def refusal(reject: Reject, *, message: str | None = None, param: str | None = N
         headers.append((b"x-should-retry", b"false"))
     body = json_bytes(error_object(reject, message=message, param=param))
     return Refusal(reject.row.status, headers, body)
-
-
-def _unit(reject: Reject) -> str:
-    if reject.reason is ReasonCode.OVERLOAD_CONCURRENCY:
-        return "requests"
-    return "bytes" if reject.reason is ReasonCode.BODY_TOO_LARGE else "tokens"

@@ -11,6 +11,7 @@ from tokenweir.core.admitter import AdmitterConfig, Mode
 from tokenweir.core.capacity.concurrency import Concurrency
 from tokenweir.core.errors import ConfigError
 from tokenweir.core.policy import Policy, policy
+from tokenweir.core.profile import EngineProfile, profile
 from tokenweir.core.queues import QueueLimits
 from tokenweir.core.units import ReplicaId
 from tokenweir.settings.model import PoolSettings, ReplicaSettings, RouteSettings, Settings
@@ -20,6 +21,7 @@ __all__ = [
     "check_relations",
     "mode_of",
     "pool_policy",
+    "pool_profile",
     "replica_id",
     "route_pool",
 ]
@@ -43,6 +45,8 @@ def check_relations(settings: Settings, *, source: str) -> None:
         names.add(pool.name)
         with _located(f"{path}.policy"):
             pool_policy(pool)
+        with _located(f"{path}.profile"):
+            pool_profile(pool)
         with _located(f"{path}.queue"):
             admitter_config(pool)
         _check_replicas(pool, path=path)
@@ -72,6 +76,15 @@ def pool_policy(pool: PoolSettings) -> Policy:
             "allowed: policy concurrency"
         )
     return dataclasses.replace(named, capacity=Concurrency(in_flight_max=pool.concurrency))
+
+
+def pool_profile(pool: PoolSettings) -> EngineProfile | None:
+    """Return how fast the pool's engines are, None where nothing is said.
+
+    Raises:
+        ConfigError: There is no such profile.
+    """
+    return None if pool.profile is None else profile(pool.profile)
 
 
 def admitter_config(pool: PoolSettings) -> AdmitterConfig:

@@ -156,9 +156,12 @@ class PoolSettings(_Section):
         name: As routes name it.
         replicas: At least one.
         policy: A row of the table of policies.
+        profile: How fast its engines are, a row of the table of profiles; with it the policy
+            ``predictive`` also keeps the pace and predicts how long prompts need.
         concurrency: Requests in flight per replica, for the policy ``concurrency`` only.
         queue: How much may wait.
-        first_token_slo: Where given, what would wait longer than half of it is refused.
+        first_token_slo: Where given, what would wait longer than half of it is refused; where the
+            profile is given too, what could not have its first token in nine tenths of it.
         timeouts: For its upstreams.
         scrape: Of its replicas.
     """
@@ -166,6 +169,7 @@ class PoolSettings(_Section):
     name: Name = "default"
     replicas: Annotated[tuple[ReplicaSettings, ...], Field(min_length=1, max_length=256)]
     policy: str = DEFAULT_POLICY
+    profile: str | None = None
     concurrency: Annotated[Magnitude, Field(ge=1)] | None = None
     queue: QueueSettings = QueueSettings()
     first_token_slo: Duration | None = None

@@ -5,10 +5,8 @@
 * Load: the Azure conversation trace from minute 5 on, because the recording begins with a minute
   far below its mean rate, at three times the engine's capacity. Clients declare a mix of loose
   maxima, give up after 10 s without a byte, and retry twice, as the common SDKs do.
-* Admission: the policy ``ledger`` (prompt and declared maximum are reserved in full), no queue.
-  Under lasting overload a queue in front of the engine only adds its wait to each TTFT; and
-  policies that look at what is in the pool now let a burst into an empty pool whose prefill alone
-  takes longer than the SLO.
+* Admission: the policy ``predictive``, which knows the engine's profile and the SLO: what could
+  not have its first token in time is refused at once, the rest waits before the engine, not in it.
 * Both sides see the same arrivals and texts, go through the same gateway program, and are cut the
   same time after their last arrival.
 """
@@ -22,7 +20,7 @@ import yaml
 
 from tokenweir.core.errors import ConfigError
 from tokenweir.core.profile import EngineProfile, profile
-from tokenweir.core.units import NS_PER_S, ns_from_s
+from tokenweir.core.units import NS_PER_MS, NS_PER_S, ns_from_s
 from tokenweir.sim.results import Slo
 from tokenweir.sim.traces import read_trace
 from tokenweir.study.load.plan import LoadShape, rate_for_load
@@ -58,8 +56,8 @@ class DemoSetup:
     retries: int = 2
     drain_s: float = 5.0
     profile_name: str = "demo"
-    policy: str = "ledger"
-    queue_items: int = 0
+    policy: str = "predictive"
+    queue_items: int = 200
     slo: Slo = field(default_factory=Slo)
     seed: int = 1
 
@@ -115,7 +113,9 @@ def gateway_config(
             {
                 "replicas": [{"url": engine_url, "name": "engine"}],
                 "policy": side.policy,
+                "profile": setup.profile_name,
                 "queue": {"items": setup.queue_items},
+                "first_token_slo": f"{setup.slo.ttft_ns // NS_PER_MS}ms",
             }
         ],
         "bypass": side.is_bypass,
