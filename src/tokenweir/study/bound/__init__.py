@@ -1,0 +1,1 @@
+"""How much goodput could anybody have had who knew everything beforehand?"""
