@@ -10,7 +10,7 @@ import random
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, TypeVar
 
 from tokenweir.core.admitter import Admitter, AdmitterConfig
@@ -142,6 +142,7 @@ def run_seeds(
     *,
     seeds: Sequence[int],
     processes: int = 1,
+    figures: Callable[[Record, Slo], dict[str, Any]] = summary,
     on_run: Callable[[], None] = lambda: None,
 ) -> list[Outcome]:
     """Run every experiment with every seed and average each experiment over its seeds.
@@ -150,6 +151,7 @@ def run_seeds(
         experiments: What to run.
         seeds: Of every random stream; the same for all experiments.
         processes: Runs at once; the result does not depend on it.
+        figures: What is taken from each run; a function of a module, since it may travel.
         on_run: Called after each run.
 
     Returns:
@@ -157,7 +159,7 @@ def run_seeds(
     """
     jobs = [(experiment, seed) for experiment in experiments for seed in seeds]
     outcomes: list[Outcome] = []
-    for outcome in map_jobs(_run_job, jobs, processes=processes):
+    for outcome in map_jobs(partial(_run_job, figures=figures), jobs, processes=processes):
         outcomes.append(outcome)
         on_run()
     size = len(seeds)
@@ -175,10 +177,12 @@ def map_jobs(
         yield from map(run, jobs)
 
 
-def _run_job(job: tuple[Experiment, int]) -> Outcome:
+def _run_job(
+    job: tuple[Experiment, int], *, figures: Callable[[Record, Slo], dict[str, Any]]
+) -> Outcome:
     experiment, seed = job
     record = run_experiment(experiment, seed=seed)
-    return Outcome(summary(record, experiment.slo), series(record))
+    return Outcome(figures(record, experiment.slo), series(record))
 
 
 def _mean_outcome(outcomes: Sequence[Outcome]) -> Outcome:

@@ -33,11 +33,11 @@ DECLARATION_NAMES = tuple(DECLARATIONS)
 DISCIPLINE_NAMES = DISCIPLINES
 RETRY_NAMES = tuple(RETRIES)
 
-# Poisson arrivals with the article's lengths, for two minutes at about what its engine can serve.
-_ARTICLE_LENGTHS = "article-lengths"
-_ARTICLE_SEGMENTS = ((120.0, 44.3),)
+# Poisson arrivals with the article's lengths, (end in s, rate per s): two minutes at about what its
+# engine can serve, and at its steady overload.
+_DRAWN = {"article-lengths": ((120.0, 44.3),), "article-overload": ((120.0, 80.0),)}
 
-TRACE_NAMES = (*BUNDLED, _ARTICLE_LENGTHS)
+TRACE_NAMES = (*BUNDLED, *_DRAWN)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,13 +117,13 @@ def policies_from(text: str) -> list[str]:
 
 
 def trace_from(file: str) -> list[Arrival]:
-    """Read a trace by path or short name, or draw the one that has the article's lengths.
+    """Read a trace by path or short name, or draw one that has the article's lengths.
 
     Raises:
         ConfigError: See ``read_trace``.
     """
-    if file == _ARTICLE_LENGTHS:
-        return article_workload(_ARTICLE_SEGMENTS, seed=1)
+    if file in _DRAWN:
+        return article_workload(_DRAWN[file], seed=1)
     return read_trace(file)
 
 

@@ -12,8 +12,10 @@ from typing import Any
 
 from tokenweir.core.errors import ConfigError
 from tokenweir.core.units import s_from_ns
+from tokenweir.sim.results import summary
 from tokenweir.sim.traces import Arrival
 from tokenweir.sim.workload import Surge, scaled, surged
+from tokenweir.study.bound.efficiency import Yardstick, summary_with_tenants, with_efficiency
 from tokenweir.study.experiment import Experiment, run_seeds
 
 __all__ = ["Replay", "capacity_rps", "prepared", "replay_rows"]
@@ -43,16 +45,16 @@ def prepared(
     trace: Sequence[Arrival],
     experiment: Experiment,
     *,
-    load: float,
+    load: float | None,
     requests: int | None = None,
     surge: Surge | None = None,
 ) -> Replay:
-    """Scale a trace's times to a load.
+    """Scale a trace's times to a load, or leave them as recorded where it is None.
 
     Raises:
         ConfigError: The load is not above 0, or the trace has no length in time.
     """
-    if not load > 0:
+    if load is not None and not load > 0:
         raise ConfigError(f"--load {load} is not allowed, allowed: above 0")
     if requests is not None and requests < 2:
         raise ConfigError(f"--requests {requests} is not allowed, allowed: 2 or more")
@@ -63,7 +65,11 @@ def prepared(
             f"all {len(chosen)} requests of the trace arrive at once, so it has no rate to scale"
         )
     capacity = capacity_rps(chosen, experiment)
-    arrivals = scaled(chosen, load * capacity / (len(chosen) / span_s))
+    recorded_rps = len(chosen) / span_s
+    if load is None:
+        load, arrivals = recorded_rps / capacity, list(chosen)
+    else:
+        arrivals = scaled(chosen, load * capacity / recorded_rps)
     if surge is not None:
         arrivals = surged(arrivals, surge)
     return Replay(tuple(arrivals), capacity, load)
@@ -75,13 +81,28 @@ def replay_rows(
     *,
     policies: Sequence[str],
     seeds: Sequence[int],
+    yardstick: Yardstick | None = None,
     on_run: Callable[[], None] = lambda: None,
 ) -> list[dict[str, Any]]:
-    """Run every policy on the same requests and return rows as the JSON output has them."""
+    """Run every policy on the same requests and return rows as the JSON output has them.
+
+    Args:
+        replay: The requests.
+        experiment: Everything else but the policy.
+        policies: Rows of ``POLICIES``.
+        seeds: Of every random stream; figures are means over them.
+        yardstick: Bound of these requests, to which efficiencies refer, or None for none.
+        on_run: Called after each run.
+    """
     experiments = [
         replace(experiment, policy=policy, arrivals=replay.arrivals) for policy in policies
     ]
-    outcomes = run_seeds(experiments, seeds=seeds, on_run=on_run)
+    outcomes = run_seeds(
+        experiments,
+        seeds=seeds,
+        figures=summary if yardstick is None else summary_with_tenants,
+        on_run=on_run,
+    )
     return [
         {
             "group": "trace",
@@ -90,7 +111,9 @@ def replay_rows(
             "queue": experiment.discipline,
             "seeds": len(seeds),
             "capacity_rps": round(replay.capacity_rps, 6),
-            "ours": outcome.summary,
+            "ours": outcome.summary
+            if yardstick is None
+            else with_efficiency(outcome.summary, yardstick),
             "series": outcome.series,
         }
         for policy, outcome in zip(policies, outcomes, strict=True)
