@@ -37,7 +37,7 @@ from tokenweir.core.guards import (
     GuardConfig,
     first_token_shortage,
     pace_shortage,
-    prefill_tokens_per_s,
+    reading_ns,
 )
 from tokenweir.core.ledger import Ledger, LedgerConfig, Settlement
 from tokenweir.core.policy import Policy
@@ -48,7 +48,7 @@ from tokenweir.core.request import Outcome, Request, Usage
 from tokenweir.core.retry import Rng, expected_wait_ns, retry_after_ns
 from tokenweir.core.service_rate import ServiceRate
 from tokenweir.core.signals import Signals
-from tokenweir.core.units import NS_PER_S, Nanos, ReplicaId, ReservationId, TicketId
+from tokenweir.core.units import Nanos, ReplicaId, ReservationId, TicketId
 
 __all__ = ["AccountView", "Admitter", "AdmitterConfig", "Mode", "Snapshot"]
 
@@ -391,24 +391,23 @@ class Admitter:
         if not self._queue.has_room(estimate):
             return self._reject(ReasonCode.QUEUE_FULL, estimate, shortage=shortage)
         wait_ns = self._wait_ns(shortage)
+        # An assumed rate is good enough for advice, but not to turn away what might be served.
+        is_rate_known = self._rate.tokens_per_s(now_ns=now_ns) is not None
+        least_ns = wait_ns if is_rate_known else 0
         bound_ns = limits.wait_ns_bound()
-        expires_ns = now_ns + bound_ns
         if self.policy.is_guarded and limits.first_token_slo_ns is not None:
             reading = self._reading_ns(estimate)
             if reading is not None:
                 own_ns, all_ns = reading
                 first_ns = int(limits.first_token_slo_ns * self.config.guards.slo_fraction)
                 bound_ns = min(limits.wait_ns_max, first_ns - own_ns)
-                wait_ns = max(wait_ns, all_ns - own_ns)
-                expires_ns = now_ns + max(0, bound_ns)
-                if wait_ns > bound_ns:
-                    return self._reject(shortage.reason, estimate, shortage=shortage)
-        # An assumed rate is good enough for advice, but not to turn away what might be served.
-        is_rate_known = self._rate.tokens_per_s(now_ns=now_ns) is not None
-        if is_rate_known and wait_ns > bound_ns:
+                least_ns = max(least_ns, all_ns - own_ns)
+                wait_ns = max(wait_ns, least_ns)
+        if least_ns > bound_ns or bound_ns <= 0:
             return self._reject(shortage.reason, estimate, shortage=shortage)
+        expires_ns = now_ns + bound_ns
         if request.deadline_ns is not None:
-            if is_rate_known and now_ns + wait_ns >= request.deadline_ns:
+            if now_ns + least_ns >= request.deadline_ns:
                 return self._reject(ReasonCode.DEADLINE_UNREACHABLE, estimate, shortage=shortage)
             expires_ns = min(expires_ns, request.deadline_ns)
         return Enqueue(TicketId(request.request_id), len(self._queue), wait_ns, expires_ns)
@@ -489,11 +488,11 @@ class Admitter:
         shares: list[tuple[Nanos, Nanos]] = []
         healthy = [account for account in self._accounts if account.is_healthy]
         for account in healthy:
-            rate = prefill_tokens_per_s(account)
-            if rate is not None:
-                own = estimate.prompt_tokens
-                ahead = self._queue.prompt_tokens / len(healthy) + account.prefill_tokens
-                shares.append((int(own / rate * NS_PER_S), int((ahead + own) / rate * NS_PER_S)))
+            own = estimate.prompt_tokens
+            ahead = self._queue.prompt_tokens / len(healthy) + account.prefill_tokens
+            own_ns, all_ns = reading_ns(own, account), reading_ns(ahead + own, account)
+            if own_ns is not None and all_ns is not None:
+                shares.append((own_ns, all_ns))
         return min(shares, key=lambda share: share[1], default=None)
 
     # --- refusing -----------------------------------------------------------------------------

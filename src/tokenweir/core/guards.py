@@ -7,7 +7,8 @@ Model: D = prompt tokens dispatched to a replica whose first token has not come;
 tokens/s; S = one step's token budget; T(B) = step time with B requests; q = TPOT bound.
 Rule (first token): dispatch while D <= max(S, ``prefill_ns_max`` R); a large prompt may enter an
 engine that reads nothing, since it can never be less alone.
-Rule (pace): dispatch while T(B + 1) <= ``slo_fraction`` q, where the engine's profile is known.
+Rule (pace): dispatch while T(B + 1) <= ``slo_fraction`` q, where the engine's profile is known; an
+engine that serves nobody takes one, for the same reason.
 Trade-off: what is held back waits in our queue, where it can still be dropped, reordered or moved.
 """
 
@@ -22,7 +23,13 @@ from tokenweir.core.errors import ConfigError
 from tokenweir.core.reasons import ReasonCode
 from tokenweir.core.units import NS_PER_MS, NS_PER_S, Nanos
 
-__all__ = ["GuardConfig", "first_token_shortage", "pace_shortage", "prefill_tokens_per_s"]
+__all__ = [
+    "GuardConfig",
+    "first_token_shortage",
+    "pace_shortage",
+    "prefill_tokens_per_s",
+    "reading_ns",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +74,22 @@ def prefill_tokens_per_s(account: Account) -> float | None:
     return (profile.step_tokens_max - decoding) * NS_PER_S / step_ns
 
 
+def reading_ns(tokens: float, account: Account) -> Nanos | None:
+    """Return how long until prompt tokens have been read, None where the speed is not known.
+
+    A step more than their share: whoever enters waits for the running step to end.
+    """
+    rate = prefill_tokens_per_s(account)
+    if rate is None or account.profile is None:
+        return None
+    step_ns = account.profile.duration_ns(
+        tokens=account.profile.step_tokens_max,
+        kv_tokens=account.held_tokens,
+        sequences=account.in_flight,
+    )
+    return step_ns + int(tokens / rate * NS_PER_S)
+
+
 def first_token_shortage(account: Account, config: GuardConfig) -> Shortage | None:
     """Return None while the replica has little enough to read."""
     profile = account.profile
@@ -83,7 +106,7 @@ def first_token_shortage(account: Account, config: GuardConfig) -> Shortage | No
 def pace_shortage(estimate: Estimate, account: Account, *, config: GuardConfig) -> Shortage | None:
     """Return None while one more request keeps the pace."""
     profile = account.profile
-    if profile is None or config.tpot_ns is None:
+    if profile is None or config.tpot_ns is None or account.in_flight == 0:
         return None
     sequences = account.in_flight + 1
     step_ns = profile.duration_ns(
@@ -95,5 +118,5 @@ def pace_shortage(estimate: Estimate, account: Account, *, config: GuardConfig) 
     if sequences <= profile.sequences_max and step_ns <= limit_ns:
         return None
     # What one request holds in the mean has to leave first.
-    mean_tokens = account.reserved_tokens // max(1, account.in_flight)
+    mean_tokens = account.reserved_tokens // account.in_flight
     return Shortage(ReasonCode.OVERLOAD_PACE, max(1, mean_tokens), sequences - 1, sequences - 1)
