@@ -1,17 +1,20 @@
 """What tests of the core build again and again: requests, replicas, an admitter, a fixed chance."""
 
 import dataclasses
+from collections.abc import Iterable
 
 from tokenweir.core.account import Account
 from tokenweir.core.admitter import Admitter, AdmitterConfig
 from tokenweir.core.calibration import CalibrationConfig
 from tokenweir.core.capacity.concurrency import Concurrency
 from tokenweir.core.cost import Estimate
-from tokenweir.core.decision import Admit, Enqueue, Reject
+from tokenweir.core.decision import Admit, Effect, Enqueue, Reject
+from tokenweir.core.guards import GuardConfig
 from tokenweir.core.ledger import Ledger, LedgerConfig
 from tokenweir.core.policy import Policy, policy
+from tokenweir.core.profile import EngineProfile
 from tokenweir.core.queues import QueueLimits
-from tokenweir.core.request import Request
+from tokenweir.core.request import Outcome, Request, Usage
 from tokenweir.core.units import NS_PER_MS, NS_PER_S, Nanos, ReplicaId, ReservationId, TicketId
 
 __all__ = [
@@ -28,7 +31,9 @@ __all__ = [
     "reject",
     "request",
     "reservation",
+    "settle",
     "small_policy",
+    "stepped_peak",
     "ticket",
 ]
 
@@ -64,29 +69,39 @@ def admitter_with(
     *,
     kv_tokens: int | None = 1_000,
     replicas: tuple[ReplicaId, ...] = (ONE,),
+    profile: EngineProfile | None = None,
     queue: QueueLimits | None = None,
     ledger: LedgerConfig | None = None,
+    guards: GuardConfig | None = None,
     rate_hint_tokens_per_s: float | None = None,
 ) -> Admitter:
-    """Build an admitter over replicas of equal size."""
+    """Build an admitter over equal replicas."""
     admitter = Admitter(
         small_policy(name),
         rng=FixedRng(),
         config=AdmitterConfig(
             queue=queue or QueueLimits(),
             ledger=ledger or LedgerConfig(),
+            guards=guards or GuardConfig(),
             rate_hint_tokens_per_s=rate_hint_tokens_per_s,
         ),
     )
     for replica in replicas:
-        admitter.add_replica(replica, kv_tokens=kv_tokens)
+        admitter.add_replica(replica, kv_tokens=kv_tokens, profile=profile)
     return admitter
 
 
-def ledger_with(config: LedgerConfig | None = None, *, kv_tokens: int | None = 1_000) -> Ledger:
+def ledger_with(
+    config: LedgerConfig | None = None,
+    *,
+    kv_tokens: int | None = 1_000,
+    tracks_batch: bool = False,
+) -> Ledger:
     """Build a ledger with one replica."""
     ledger = Ledger(config)
-    ledger.add_replica(ONE, kv_tokens=kv_tokens, calibration=CalibrationConfig())
+    ledger.add_replica(
+        ONE, kv_tokens=kv_tokens, calibration=CalibrationConfig(), tracks_batch=tracks_batch
+    )
     return ledger
 
 
@@ -96,15 +111,36 @@ def account_with(
     reserved: tuple[tuple[int, int], ...] = (),
     draining_tokens: int = 0,
     unattributed_tokens: int = 0,
+    profile: EngineProfile | None = None,
 ) -> Account:
     """Build an account by hand from (prompt, output) pairs, as the ledger would have written it."""
-    account = Account(ONE, kv_tokens=kv_tokens, calibration=CalibrationConfig())
+    account = Account(
+        ONE,
+        kv_tokens=kv_tokens,
+        calibration=CalibrationConfig(),
+        profile=profile,
+        tracks_batch=True,
+    )
+    assert account.batch is not None
+    for index, (prompt, output) in enumerate(reserved):
+        account.batch.add(reservation(f"r{index}"), held_tokens=prompt, remaining=output)
     account.in_flight = len(reserved)
     account.reserved_tokens = sum(prompt + output for prompt, output in reserved)
     account.held_tokens = account.held_prompt_tokens = sum(prompt for prompt, _ in reserved)
+    account.prefill_tokens = account.held_tokens
     account.draining_tokens = draining_tokens
     account.unattributed_tokens = unattributed_tokens
     return account
+
+
+def stepped_peak(rows: Iterable[tuple[int, int]]) -> int:
+    """Step a batch of (held, remaining) tokens to its end, and return the most it ever held."""
+    running = [(held, remaining) for held, remaining in rows]
+    peak = 0
+    while running:
+        peak = max(peak, sum(held for held, _ in running))
+        running = [(held + 1, remaining - 1) for held, remaining in running if remaining > 0]
+    return peak
 
 
 def request(
@@ -147,6 +183,19 @@ def reject(admitter: Admitter, asked: Request, *, now_ns: Nanos = 0) -> Reject:
     decision = admitter.arrive(asked, now_ns=now_ns)
     assert isinstance(decision, Reject), decision
     return decision
+
+
+def settle(
+    admitter: Admitter,
+    name: str,
+    usage: Usage,
+    *,
+    outcome: Outcome = Outcome.FINISHED,
+    now_ns: Nanos = 0,
+) -> tuple[Effect, ...]:
+    """Let a request end and advance, as a driver does."""
+    admitter.settle(reservation(name), usage, outcome=outcome, now_ns=now_ns)
+    return admitter.advance(now_ns=now_ns)
 
 
 def estimate(tokens: int) -> Estimate:

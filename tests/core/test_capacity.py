@@ -10,16 +10,17 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
 
-from tests.core.support import ONE, account_with
+from tests.core.support import ONE, account_with, reservation, stepped_peak
 from tokenweir.core.account import Account
 from tokenweir.core.calibration import CalibrationConfig
 from tokenweir.core.capacity import CAPACITIES, Shortage, capacity_test
 from tokenweir.core.capacity.concurrency import Concurrency
+from tokenweir.core.capacity.future_peak import FuturePeak
 from tokenweir.core.capacity.hard_gate import HardGate
 from tokenweir.core.capacity.occupancy import Occupancy
 from tokenweir.core.capacity.token_reservation import TokenReservation
 from tokenweir.core.cost import Estimate
-from tokenweir.core.errors import ConfigError
+from tokenweir.core.errors import ConfigError, ContractError
 from tokenweir.core.reasons import REASONS, ReasonCode
 
 UNKNOWN_KV_IN_FLIGHT_MAX = 32
@@ -28,7 +29,7 @@ FRACTION = 0.95
 GATE_FRACTION = 0.88
 COUNTED = ("concurrency",)
 # These ask how many tokens the pool has, and count requests where nobody knows.
-TOKEN_ROWS = ("token_reservation", "occupancy", "hard_gate")
+TOKEN_ROWS = ("token_reservation", "occupancy", "hard_gate", "future_peak")
 
 # Some tests speak of shortages only, and most drawn requests fit: what is filtered out is cheap.
 everywhere = settings(
@@ -39,6 +40,7 @@ everywhere = settings(
 )
 sizes = st.integers(0, 3_000)
 estimates = st.builds(Estimate, sizes, st.integers(1, 3_000))
+batches = st.lists(st.tuples(st.integers(0, 1_000), st.integers(0, 300)), max_size=5)
 
 
 def usable(account: Account, fraction: float) -> int:
@@ -63,6 +65,23 @@ def occupancy_fits(estimate: Estimate, account: Account) -> bool:
     return occupied(account) + estimate.tokens <= usable(account, FRACTION)
 
 
+def batch_of(account: Account) -> list[tuple[int, int]]:
+    """Return held and remaining tokens of everybody on the replica."""
+    batch = account.batch
+    assert batch is not None
+    count = len(batch)
+    return list(zip(batch._held[:count].tolist(), batch._remaining[:count].tolist(), strict=True))
+
+
+def future_peak_fits(estimate: Estimate, account: Account) -> bool:
+    """Return whether the pool holds out to the end, or to the first token of one who is alone."""
+    rows = batch_of(account)
+    expected = estimate.output_tokens if rows else 1
+    peak = stepped_peak([*rows, (estimate.prompt_tokens, expected)])
+    beside = account.draining_tokens + max(0, account.unattributed_tokens)
+    return peak + beside <= usable(account, FRACTION)
+
+
 FITS: dict[str, Callable[[Estimate, Account], bool]] = {
     "none": lambda estimate, account: True,
     "concurrency": lambda estimate, account: account.in_flight < CAP,
@@ -73,6 +92,7 @@ FITS: dict[str, Callable[[Estimate, Account], bool]] = {
     "hard_gate": lambda estimate, account: (
         occupied(account) <= usable(account, GATE_FRACTION) and occupancy_fits(estimate, account)
     ),
+    "future_peak": future_peak_fits,
 }
 
 
@@ -86,11 +106,13 @@ def fits(name: str, estimate: Estimate, account: Account) -> bool:
 @st.composite
 def accounts(draw: st.DrawFn, *, has_kv: bool | None = None) -> Account:
     """Draw an account in any state that a ledger could leave it in."""
-    kv_tokens = draw(st.integers(1, 5_000))
+    kv_tokens: int | None = draw(st.integers(1, 5_000))
     if has_kv is not True and (has_kv is False or draw(st.booleans())):
-        account = Account(ONE, kv_tokens=None, calibration=CalibrationConfig())
-    else:
-        account = Account(ONE, kv_tokens=kv_tokens, calibration=CalibrationConfig())
+        kv_tokens = None
+    account = Account(ONE, kv_tokens=kv_tokens, calibration=CalibrationConfig(), tracks_batch=True)
+    assert account.batch is not None
+    for index, (held, remaining) in enumerate(draw(batches)):
+        account.batch.add(reservation(f"r{index}"), held_tokens=held, remaining=remaining)
     account.in_flight = draw(st.integers(0, 130))
     if account.in_flight:
         account.held_prompt_tokens = draw(sizes)
@@ -104,8 +126,8 @@ def accounts(draw: st.DrawFn, *, has_kv: bool | None = None) -> Account:
 
 def state(account: Account) -> dict[str, object]:
     """Return all that a capacity test may read."""
-    names = set(Account.__slots__) - {"_history", "calibration"}
-    return {name: getattr(account, name) for name in names}
+    names = set(Account.__slots__) - {"_history", "calibration", "batch"}
+    return {name: getattr(account, name) for name in names} | {"batch": batch_of(account)}
 
 
 def freed(account: Account, *, tokens: int) -> Account:
@@ -229,6 +251,27 @@ def test_shortage_when_something_ends_then_there_is_no_less_room(
     assert capacity.free_tokens(after) >= capacity.free_tokens(account)
 
 
+@everywhere
+@given(estimate=estimates, account=accounts(has_kv=True), data=st.data())
+def test_peak_when_somebody_leaves_or_gets_on_then_there_is_no_less_room(
+    estimate: Estimate, account: Account, data: st.DataObject
+) -> None:
+    """Whoever ends makes room, and a step that all take together changes nothing."""
+    peak = FuturePeak()
+    rows = batch_of(account)
+    assume(rows)
+    before, free = peak.shortage(estimate, account), peak.free_tokens(account)
+    assert account.batch is not None
+    steps = min(remaining for _, remaining in rows)
+    for index in range(len(rows)):
+        account.batch.produce(reservation(f"r{index}"), steps)
+    assert peak.free_tokens(account) == free
+    account.batch.remove(reservation(f"r{data.draw(st.integers(0, len(rows) - 1))}"))
+    assert peak.free_tokens(account) >= free
+    if before is None:
+        assert peak.shortage(estimate, account) is None
+
+
 @pytest.mark.parametrize("name", CAPACITIES)
 @everywhere
 @given(estimate=estimates, kv_tokens=st.none() | st.integers(1, 5_000))
@@ -286,8 +329,8 @@ def test_shortage_when_at_the_bound_then_the_last_token_fits(name: str) -> None:
     """The bound belongs to what fits."""
     capacity = capacity_test(name)
     account = account_with(kv_tokens=1_000, reserved=((400, 0),))
-    assert capacity.shortage(Estimate(549, 1), account) is None
-    assert capacity.shortage(Estimate(550, 1), account) == Shortage(
+    assert capacity.shortage(Estimate(550, 0), account) is None
+    assert capacity.shortage(Estimate(551, 0), account) == Shortage(
         ReasonCode.OVERLOAD_KV, 1, 400, 950
     )
     assert capacity.free_tokens(account) == 550
@@ -305,6 +348,50 @@ def test_reservation_when_there_is_a_credit_then_does_not_use_it() -> None:
     account = account_with(kv_tokens=1_000, reserved=((900, 1),), unattributed_tokens=-400)
     assert TokenReservation().shortage(Estimate(99, 1), account) is not None
     assert Occupancy().shortage(Estimate(99, 1), account) is None
+
+
+def test_peak_when_ends_lie_apart_then_promises_the_same_token_twice() -> None:
+    """Two of 500 tokens do not both fit whole, but the short one has left when the long one grows.
+
+    After 100 steps they hold 200 + 500 tokens, and that is the most.
+    """
+    account = account_with(kv_tokens=740, reserved=((100, 400),))
+    estimate = Estimate(400, 100)
+    assert TokenReservation().shortage(estimate, account) is not None
+    assert FuturePeak().shortage(estimate, account) is None
+    tighter = account_with(kv_tokens=730, reserved=((100, 400),))
+    assert FuturePeak().shortage(estimate, tighter) == Shortage(ReasonCode.OVERLOAD_KV, 7, 500, 693)
+
+
+def test_peak_when_all_end_together_then_is_the_sum_of_the_promises() -> None:
+    """Where nobody leaves before the others there is nothing to gain."""
+    account = account_with(kv_tokens=1_000, reserved=((100, 200), (300, 200)))
+    assert FuturePeak().used_tokens(account) == account.reserved_tokens == 800
+
+
+def test_peak_when_nobody_else_is_there_then_a_prediction_keeps_nobody_out() -> None:
+    """What is predicted to outgrow the pool enters an empty one, since it may end sooner."""
+    alone = account_with(kv_tokens=1_000)
+    longest = Estimate(500, 1_024)
+    assert FuturePeak().shortage(longest, alone) is None
+    assert not FuturePeak().is_impossible(longest, alone)
+    beside = account_with(kv_tokens=1_000, reserved=((10, 1),))
+    assert FuturePeak().shortage(longest, beside) is not None
+
+
+def test_peak_when_foreign_tokens_are_seen_then_they_count_and_a_credit_does_not() -> None:
+    """A prediction may be wrong as it is; what sharing seems to save is not added to it."""
+    foreign = account_with(kv_tokens=1_000, draining_tokens=50, unattributed_tokens=300)
+    assert FuturePeak().used_tokens(foreign) == 350
+    shared = account_with(kv_tokens=1_000, reserved=((400, 1),), unattributed_tokens=-300)
+    assert FuturePeak().used_tokens(shared) == 401
+
+
+def test_peak_when_the_account_has_no_batch_then_breaks_the_contract() -> None:
+    """An account that was not told to follow its requests cannot be asked for their peak."""
+    account = Account(ONE, kv_tokens=1_000, calibration=CalibrationConfig())
+    with pytest.raises(ContractError, match="account of one does not track its batch"):
+        FuturePeak().shortage(Estimate(1, 1), account)
 
 
 def test_gate_when_shut_then_even_the_smallest_is_refused() -> None:
@@ -338,6 +425,7 @@ def test_fractions_when_out_of_range_then_say_what_is_allowed(fraction: float) -
     for build in (
         lambda: TokenReservation(headroom_fraction=fraction),
         lambda: Occupancy(headroom_fraction=fraction),
+        lambda: FuturePeak(headroom_fraction=fraction),
         lambda: HardGate(gate_fraction=fraction),
     ):
         with pytest.raises(ConfigError, match=message):

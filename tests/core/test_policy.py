@@ -1,10 +1,12 @@
 """The table of policies."""
 
+from types import FunctionType
+
 import pytest
 
 from tests.core.support import S, admitter_with, request
 from tokenweir.core.capacity import CAPACITIES
-from tokenweir.core.cost import COSTS
+from tokenweir.core.cost import COSTS, Predicted
 from tokenweir.core.decision import Admit
 from tokenweir.core.errors import ConfigError
 from tokenweir.core.policy import DEFAULT_POLICY, POLICIES, policy
@@ -13,12 +15,27 @@ from tokenweir.core.request import Outcome, Usage
 
 @pytest.mark.parametrize("name", POLICIES)
 def test_policy_when_built_then_is_the_pair_of_its_row(name: str) -> None:
-    """A name stands for one capacity test and one cost."""
-    capacity, cost = POLICIES[name]
+    """A name stands for one capacity test and one cost, and says whether it is guarded."""
+    capacity, cost, is_guarded = POLICIES[name]
     built = policy(name)
     assert built.name == name
     assert isinstance(built.capacity, type(CAPACITIES[capacity]()))
-    assert built.cost is COSTS[cost]
+    assert isinstance(built.cost, type(COSTS[cost]()))
+    assert built.is_guarded is is_guarded
+
+
+@pytest.mark.parametrize("name", POLICIES)
+def test_policy_when_built_twice_then_what_it_learns_is_not_shared(name: str) -> None:
+    """A cost that remembers belongs to one policy alone; a plain function may be anybody's."""
+    one, other = policy(name).cost, policy(name).cost
+    assert isinstance(one, FunctionType) or one is not other
+
+
+@pytest.mark.parametrize("name", POLICIES)
+def test_policy_when_its_cost_is_predicted_then_its_capacity_follows_the_batch(name: str) -> None:
+    """A prediction is replaced as the answer grows, so somebody has to take the new one."""
+    built = policy(name)
+    assert isinstance(built.cost, Predicted) is built.capacity.tracks_batch
 
 
 @pytest.mark.parametrize("name", POLICIES)
@@ -34,8 +51,8 @@ def test_policy_when_the_pool_is_empty_then_admits_and_returns_everything(name: 
 
 def test_policies_when_listed_then_use_every_answer() -> None:
     """No capacity test and no cost stands in a table that no policy can reach."""
-    assert {capacity for capacity, _ in POLICIES.values()} == set(CAPACITIES)
-    assert {cost for _, cost in POLICIES.values()} == set(COSTS)
+    assert {capacity for capacity, _, _ in POLICIES.values()} == set(CAPACITIES)
+    assert {cost for _, cost, _ in POLICIES.values()} == set(COSTS)
 
 
 def test_default_when_looked_up_then_is_a_row() -> None:

@@ -12,6 +12,8 @@ GOLDEN = {
     "overload_kv": 429,
     "overload_concurrency": 429,
     "overload_gate": 429,
+    "overload_prefill": 429,
+    "overload_pace": 429,
     "queue_full": 429,
     "queue_timeout": 429,
     "deadline_unreachable": 429,

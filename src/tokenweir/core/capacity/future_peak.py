@@ -2,7 +2,8 @@
 
 Model: P = peak of the batch with the newcomer, from held and predicted remaining tokens (see
 ``BatchPeak``); d = draining, u = unattributed tokens, where positive; K = pool; h = headroom.
-Rule: admit while P + d + max(u, 0) <= h K.
+Rule: admit while P + d + max(u, 0) <= h K; what finds no other request there needs room for its
+prompt and one token only, since no later moment is better and its length is only predicted.
 Properties: the risk of wrong predictions is pooled over the batch, not paid for by each request.
 Trade-off: wrong predictions that err the same way together overrun the pool; headroom is for that.
 """
@@ -39,7 +40,12 @@ class FuturePeak(KvShare):
         if account.kv_tokens is None:
             return KV_UNKNOWN.shortage(estimate, account)
         limit = account.usable_tokens(self.headroom_fraction)
-        peak = _batch(account).peak_tokens_with(estimate.prompt_tokens, estimate.output_tokens)
+        batch = _batch(account)
+        peak = (
+            batch.peak_tokens_with(estimate.prompt_tokens, estimate.output_tokens)
+            if len(batch)
+            else estimate.prompt_tokens + 1
+        )
         missing = peak + self._beside_tokens(account) - limit
         if missing <= 0:
             return None
