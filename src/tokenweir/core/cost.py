@@ -82,7 +82,8 @@ class Predicted:
             generated=generated // sequences,
             draw=draw,
         )
-        return drawn * sequences
+        # The maximum may be smaller than one token for each of them.
+        return min(drawn * sequences, request.output_tokens_max)
 
     def learn(self, request: Request, usage: Usage, *, outcome: Outcome, now_ns: Nanos) -> None:
         """Take in how long an answer got; every end but the model's own is censored."""
