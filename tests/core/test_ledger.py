@@ -16,6 +16,12 @@ COST = Estimate(100, 50)
 USED = Usage(100, 20)
 
 
+def reading(ledger: Ledger) -> tuple[int, int]:
+    """Return the prompt tokens that are unread, and the requests that decode."""
+    account = ledger.accounts[ONE]
+    return account.prefill_tokens, account.decoding
+
+
 def sums(ledger: Ledger) -> tuple[int, int, int, int, int]:
     """Return what the one account adds up to."""
     account = ledger.accounts[ONE]
@@ -176,6 +182,75 @@ def test_progress_when_reported_then_held_grows_and_never_shrinks(ledger: Ledger
     assert sums(ledger) == (1, 150, 130, 100, 0)
 
 
+def test_first_token_when_it_comes_then_the_prompt_is_read_once(ledger: Ledger) -> None:
+    """A prompt is unread until the first token, whoever tells of it first and how often."""
+    assert reading(ledger) == (100, 0)
+    ledger.progress(ONE, {R: 0}, now_ns=1)
+    assert reading(ledger) == (100, 0)
+    ledger.first_token(R)
+    ledger.progress(ONE, {R: 5}, now_ns=2)
+    ledger.first_token(R)
+    assert reading(ledger) == (0, 1)
+
+
+def test_progress_when_nobody_told_the_first_token_then_the_prompt_is_read(ledger: Ledger) -> None:
+    """Of an answer that is not streamed only its progress is seen."""
+    ledger.progress(ONE, {R: 5}, now_ns=1)
+    assert reading(ledger) == (0, 1)
+    ledger.first_token(R)
+    assert reading(ledger) == (0, 1)
+
+
+@pytest.mark.parametrize("is_begun", [False, True])
+@pytest.mark.parametrize("end", ["settle", "settle_early", "release", "lose"])
+def test_end_when_read_or_unread_then_neither_prompt_nor_place_stays(
+    is_begun: bool, end: str
+) -> None:
+    """Every end takes back what its request counted for, in the sums and in the batch."""
+    ledger = ledger_with(tracks_batch=True)
+    ledger.reserve(R, ONE, estimate=COST, now_ns=0)
+    if is_begun:
+        # Not the first token: what has begun to answer cannot be released.
+        ledger.progress(ONE, {R: 5}, now_ns=0)
+    match end:
+        case "settle":
+            ledger.settle(R, USED, outcome=Outcome.FINISHED, now_ns=1)
+        case "settle_early":
+            ledger.settle(R, USED, outcome=Outcome.CANCELLED, now_ns=1)
+        case "release":
+            ledger.release(R)
+        case "lose":
+            ledger.expire(now_ns=60 * S)
+    assert reading(ledger) == (0, 0)
+    batch = ledger.accounts[ONE].batch
+    assert batch is not None
+    assert len(batch) == batch.peak_tokens() == 0
+    ledger.check_invariants()
+
+
+def test_progress_when_the_prediction_is_reached_then_says_so_until_it_is_longer() -> None:
+    """What has produced all that was predicted is named, so that it can be predicted again."""
+    ledger = ledger_with(tracks_batch=True)
+    ledger.reserve(R, ONE, estimate=COST, now_ns=0)
+    batch = ledger.accounts[ONE].batch
+    assert batch is not None
+    assert ledger.progress(ONE, {R: 49}, now_ns=1) == []
+    assert ledger.progress(ONE, {R: 50}, now_ns=2) == [R]
+    assert ledger.progress(ONE, {R: 50}, now_ns=3) == []
+    assert ledger.progress(ONE, {R: 60}, now_ns=4) == [R]
+    assert batch.peak_tokens() == 160
+    ledger.lengthen(R, remaining=40)
+    assert batch.peak_tokens() == 200
+    assert ledger.progress(ONE, {R: 99}, now_ns=5) == []
+
+
+def test_lengthen_when_closed_or_not_tracked_then_changes_nothing(ledger: Ledger) -> None:
+    """A prediction that comes after the end, or that nobody needs, does no harm."""
+    ledger.lengthen(R, remaining=10)
+    ledger.lengthen(reservation("stranger"), remaining=10)
+    assert sums(ledger) == (1, 150, 100, 100, 0)
+
+
 def test_progress_when_of_another_replica_then_changes_nothing(ledger: Ledger) -> None:
     """A replica speaks of its own streams only, and renews no other leases."""
     ledger.add_replica(TWO, kv_tokens=1_000, calibration=CalibrationConfig())
@@ -263,13 +338,35 @@ def test_open_on_when_asked_then_lists_the_replica_only(ledger: Ledger) -> None:
 
 @pytest.mark.parametrize(
     "field",
-    ["in_flight", "reserved_tokens", "held_tokens", "held_prompt_tokens", "draining_tokens"],
+    [
+        "in_flight",
+        "reserved_tokens",
+        "held_tokens",
+        "held_prompt_tokens",
+        "prefill_tokens",
+        "decoding",
+        "draining_tokens",
+    ],
 )
 def test_check_invariants_when_an_account_is_bent_then_raises(ledger: Ledger, field: str) -> None:
     """INV-LEDGER-1 is recounted, and every sum is looked at."""
     account = ledger.accounts[ONE]
     setattr(account, field, getattr(account, field) + 1)
     with pytest.raises(InvariantError, match="account of one says"):
+        ledger.check_invariants()
+
+
+def test_check_invariants_when_the_batch_is_bent_then_raises() -> None:
+    """INV-LEDGER-4: a request that the peak has forgotten, or knows too well, is found."""
+    ledger = ledger_with(tracks_batch=True)
+    ledger.reserve(R, ONE, estimate=COST, now_ns=0)
+    batch = ledger.accounts[ONE].batch
+    assert batch is not None
+    batch.produce(R, 1)
+    with pytest.raises(InvariantError, match=r"batch of one says .1 requests, 101 held"):
+        ledger.check_invariants()
+    batch.remove(R)
+    with pytest.raises(InvariantError, match=r"batch of one says .0 requests, 0 held"):
         ledger.check_invariants()
 
 

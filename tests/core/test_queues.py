@@ -184,6 +184,14 @@ def test_check_invariants_when_the_debt_is_bent_then_raises() -> None:
         queue.check_invariants()
 
 
+def test_check_invariants_when_the_prompts_are_bent_then_raises() -> None:
+    """INV-QUEUE-2 is recounted for what has to be read, too."""
+    queue = queue_of("a")
+    queue.prompt_tokens += 1
+    with pytest.raises(InvariantError, match="queue says 10 prompt tokens, its entries add up to"):
+        queue.check_invariants()
+
+
 @pytest.mark.parametrize(
     ("limits", "message"),
     [

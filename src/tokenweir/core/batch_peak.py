@@ -39,6 +39,11 @@ class BatchPeak:
         """Count the requests."""
         return len(self._ids)
 
+    @property
+    def held_tokens(self) -> int:
+        """Add up what all hold now. Cost O(n)."""
+        return int(self._held[: len(self._ids)].sum())
+
     def add(self, reservation_id: ReservationId, *, held_tokens: int, remaining: int) -> None:
         """Let a request in that holds so much and will produce so much more."""
         slot = len(self._ids)

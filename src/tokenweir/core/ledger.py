@@ -3,7 +3,8 @@
 Model: a reservation r holds a permit and e_r estimated tokens on one replica from ``reserve`` until
 it is settled, released or its lease is lost. An account's used = sum of e_r over open r.
 Properties: INV-LEDGER-1 (used = sum over open reservations, never negative), INV-LEDGER-2 (closed
-exactly once, by id), INV-LEDGER-3 (0 after all are closed and drained).
+exactly once, by id), INV-LEDGER-3 (0 after all are closed and drained), INV-LEDGER-4 (a tracked
+batch is what is open).
 Rule: permits and reserved tokens return at once on every end. After an early end the KV that the
 engine may still hold stays as ``draining_tokens`` for ``abort_time_ns``.
 Trade-off: a lease gives a dead owner's work back within its length, at the price of one batched
@@ -355,7 +356,7 @@ class Ledger:
         """Recount everything. Cost O(open).
 
         Raises:
-            InvariantError: INV-LEDGER-1 does not hold.
+            InvariantError: INV-LEDGER-1 or INV-LEDGER-4 does not hold.
         """
         for replica, account in self.accounts.items():
             mine = [r for r in self._open.values() if r.replica == replica]
@@ -383,6 +384,13 @@ class Ledger:
                     f"account of {replica} says (in flight, reserved, held, held prompt, "
                     f"unread, decoding, draining) "
                     f"{actual}, its reservations add up to {expected}"
+                )
+            batch = account.batch
+            counted = (account.in_flight, account.held_tokens)
+            if batch is not None and (len(batch), batch.held_tokens) != counted:
+                raise InvariantError(
+                    f"batch of {replica} says ({len(batch)} requests, {batch.held_tokens} held), "
+                    f"its account says {counted}"
                 )
         if any(r.state not in HOLDING for r in self._open.values()):
             raise InvariantError("an open reservation is in a state that holds nothing")

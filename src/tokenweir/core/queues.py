@@ -1,8 +1,9 @@
 """Who waits, in what order, and for how long at most?
 
 Model: a queue of entries in order of arrival; D = sum of their estimates (token debt).
-Properties: INV-QUEUE-1 (items, debt and wait never exceed their bounds), INV-QUEUE-2 (D = sum over
-entries). The head is never skipped, so a large request cannot be starved by small ones.
+Properties: INV-QUEUE-1 (items, debt and wait never exceed their bounds), INV-QUEUE-2 (D, and the
+prompt tokens to be read, are sums over entries). The head is never skipped, so a large request
+cannot be starved by small ones.
 Trade-off: strict order lets a large head hold back small ones that would fit.
 """
 
@@ -160,6 +161,11 @@ class FifoQueue:
         if debt != self.debt_tokens:
             raise InvariantError(
                 f"queue says debt {self.debt_tokens}, its entries add up to {debt}"
+            )
+        prompts = sum(entry.estimate.prompt_tokens for entry in self.entries.values())
+        if prompts != self.prompt_tokens:
+            raise InvariantError(
+                f"queue says {self.prompt_tokens} prompt tokens, its entries add up to {prompts}"
             )
         if len(self.entries) > self.limits.items_max:
             raise InvariantError(
