@@ -1,0 +1,227 @@
+"""The first token and the pace of those who are there, before one more may enter."""
+
+import dataclasses
+from typing import Any
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import given, settings
+
+from tests.core.support import MS, ONE, account_with, ledger_with, reservation
+from tokenweir.core.account import Account
+from tokenweir.core.capacity import Shortage
+from tokenweir.core.cost import Estimate
+from tokenweir.core.errors import ConfigError
+from tokenweir.core.guards import (
+    GuardConfig,
+    first_token_shortage,
+    pace_shortage,
+    prefill_tokens_per_s,
+    reading_ns,
+)
+from tokenweir.core.profile import PROFILES, profile
+from tokenweir.core.reasons import ReasonCode
+
+A100 = profile("8b-a100")
+GUARDS = GuardConfig()
+# A full step of 512 tokens: the computing arm, 6.43 ms + 512 x 66.8 us, is the longer one.
+FULL_STEP_NS = 40_631_600
+SMALL = Estimate(1_000, 1)
+
+
+def loaded(
+    *, unread: int = 0, decoding: int = 0, held_tokens: int = 0, has_profile: bool = True
+) -> Account:
+    """Build an account by its sums alone."""
+    account = account_with(kv_tokens=421_000, profile=A100 if has_profile else None)
+    account.prefill_tokens = unread
+    account.decoding = account.in_flight = decoding
+    account.held_tokens = held_tokens
+    account.reserved_tokens = 2 * held_tokens
+    return account
+
+
+# --- how fast prompts are read --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("decoding", "held_tokens", "read_tokens", "step_ns"),
+    [
+        (0, 0, 512, FULL_STEP_NS + 4_400),
+        (112, 100_000, 400, FULL_STEP_NS + 100_000 * 125 + 113 * 4_400),
+        # However many decode, a token of the step is left for prompts.
+        (512, 0, 1, FULL_STEP_NS + 512 * 4_400),
+        (600, 0, 1, FULL_STEP_NS + 512 * 4_400),
+    ],
+)
+def test_prefill_rate_when_an_engine_is_known_then_is_what_its_step_leaves(
+    decoding: int, held_tokens: int, read_tokens: int, step_ns: int
+) -> None:
+    """What does not decode in a full step reads prompts, and context makes the step longer."""
+    account = loaded(decoding=decoding, held_tokens=held_tokens)
+    expected = read_tokens * 1_000_000_000 / step_ns
+    assert prefill_tokens_per_s(account) == pytest.approx(expected, rel=1e-9)
+
+
+def test_reading_when_the_engine_is_idle_then_is_its_share_and_a_step() -> None:
+    """Who enters waits for the running step to end, and then for its own prompt."""
+    assert reading_ns(0, loaded()) == FULL_STEP_NS
+    whole = reading_ns(5 * 512, loaded())
+    assert whole == pytest.approx(FULL_STEP_NS + 5 * (FULL_STEP_NS + 4_400), abs=2)
+
+
+def test_reading_when_the_engine_is_busy_then_takes_the_longer_step() -> None:
+    """Context and sequences slow the step that is waited for, and the reading after it."""
+    busy = loaded(decoding=112, held_tokens=100_000)
+    step_ns = FULL_STEP_NS + 12_500_000 + 112 * 4_400
+    assert reading_ns(400, busy) == pytest.approx(2 * step_ns + 4_400, abs=2)
+
+
+def test_speed_when_no_profile_is_known_then_is_not_guessed() -> None:
+    """Nobody measures how fast an unknown engine reads."""
+    assert prefill_tokens_per_s(loaded(has_profile=False)) is None
+    assert reading_ns(100, loaded(has_profile=False)) is None
+
+
+# --- first token ----------------------------------------------------------------------------------
+
+
+def test_first_token_when_reading_is_fast_then_the_limit_is_its_time() -> None:
+    """50 ms of an idle A100 are 629 tokens, more than the 512 of a step."""
+    assert first_token_shortage(loaded(unread=629), GUARDS) is None
+    assert first_token_shortage(loaded(unread=630), GUARDS) == Shortage(
+        ReasonCode.OVERLOAD_PREFILL, 1, 630, 629
+    )
+
+
+def test_first_token_when_reading_is_slow_then_the_limit_is_a_step() -> None:
+    """Less than a step's budget would leave a part of the step unused."""
+    busy = loaded(unread=512, decoding=112, held_tokens=100_000)
+    assert first_token_shortage(busy, GUARDS) is None
+    busy.prefill_tokens = 600
+    assert first_token_shortage(busy, GUARDS) == Shortage(ReasonCode.OVERLOAD_PREFILL, 88, 600, 512)
+
+
+def test_first_token_when_no_profile_is_known_then_a_careful_step_is_assumed() -> None:
+    """An engine of which nothing is known is taken to read what engines come with."""
+    assert first_token_shortage(loaded(unread=2_048, has_profile=False), GUARDS) is None
+    shut = Shortage(ReasonCode.OVERLOAD_PREFILL, 1, 2_049, 2_048)
+    assert first_token_shortage(loaded(unread=2_049, has_profile=False), GUARDS) == shut
+    tight = GuardConfig(step_tokens=100)
+    assert first_token_shortage(loaded(unread=101, has_profile=False), tight) is not None
+
+
+@settings(deadline=None, print_blob=True)
+@given(
+    name=st.none() | st.sampled_from(sorted(PROFILES)),
+    prefill_ns_max=st.integers(1, 10**9),
+    step_tokens=st.integers(1, 10_000),
+    decoding=st.integers(0, 1_000),
+    held_tokens=st.integers(0, 10**6),
+)
+def test_first_token_when_nothing_is_unread_then_the_engine_is_open(
+    name: str | None, prefill_ns_max: int, step_tokens: int, decoding: int, held_tokens: int
+) -> None:
+    """However large the newcomer: it can never find less before it."""
+    account = account_with(profile=None if name is None else profile(name))
+    account.decoding = account.in_flight = decoding
+    account.held_tokens = held_tokens
+    config = GuardConfig(prefill_ns_max=prefill_ns_max, step_tokens=step_tokens)
+    assert first_token_shortage(account, config) is None
+
+
+@settings(deadline=None, print_blob=True)
+@given(unread=st.integers(0, 5_000), freed=st.integers(0, 5_000), decoding=st.integers(0, 400))
+def test_first_token_when_what_is_missing_was_read_then_opens_and_not_before(
+    unread: int, freed: int, decoding: int
+) -> None:
+    """The shortage is exactly what has to be read first."""
+    account = loaded(unread=unread, decoding=decoding)
+    shortage = first_token_shortage(account, GUARDS)
+    missing = 0 if shortage is None else shortage.missing_tokens
+    account.prefill_tokens = max(0, unread - freed)
+    assert (first_token_shortage(account, GUARDS) is None) is (freed >= missing)
+
+
+def test_first_token_when_an_answer_is_not_streamed_then_its_progress_opens() -> None:
+    """Nobody tells the first token of such an answer; what it has produced shows that it came."""
+    ledger = ledger_with()
+    account = ledger.accounts[ONE]
+    ledger.reserve(reservation("a"), ONE, estimate=Estimate(2_049, 10), now_ns=0)
+    assert first_token_shortage(account, GUARDS) is not None
+    ledger.progress(ONE, {reservation("a"): 0}, now_ns=1)
+    assert first_token_shortage(account, GUARDS) is not None
+    ledger.progress(ONE, {reservation("a"): 1}, now_ns=2)
+    assert first_token_shortage(account, GUARDS) is None
+
+
+# --- pace -----------------------------------------------------------------------------------------
+
+
+def test_pace_when_context_is_long_then_the_step_with_one_more_counts() -> None:
+    """With 243,000 tokens of context 225 requests take 71.9966 ms of 72, and 226 are too many."""
+    almost = loaded(decoding=224, held_tokens=242_000)
+    assert pace_shortage(SMALL, almost, config=GUARDS) is None
+    full = loaded(decoding=225, held_tokens=242_000)
+    mean_tokens = 2 * 242_000 // 225
+    assert pace_shortage(SMALL, full, config=GUARDS) == Shortage(
+        ReasonCode.OVERLOAD_PACE, mean_tokens, 225, 225
+    )
+
+
+def test_pace_when_the_newcomer_is_long_then_its_prompt_counts() -> None:
+    """What it will make the others wait for is its own context."""
+    account = loaded(decoding=224, held_tokens=242_000)
+    assert pace_shortage(Estimate(2_000, 1), account, config=GUARDS) is not None
+
+
+def test_pace_when_all_seats_are_taken_then_is_short_at_any_speed() -> None:
+    """What an engine has no seat for waits in its line, beyond order and cancellation."""
+    assert pace_shortage(Estimate(1, 1), loaded(decoding=255), config=GUARDS) is None
+    assert pace_shortage(Estimate(1, 1), loaded(decoding=256), config=GUARDS) == Shortage(
+        ReasonCode.OVERLOAD_PACE, 1, 256, 256
+    )
+
+
+def test_pace_when_nobody_is_served_then_one_may_always_enter() -> None:
+    """An engine too slow for the bound serves one at a time rather than nobody for ever."""
+    slow = dataclasses.replace(A100, step_ns=10_000 * MS)
+    account = account_with(kv_tokens=421_000, profile=slow)
+    assert pace_shortage(SMALL, account, config=GUARDS) is None
+    account.in_flight = 1
+    assert pace_shortage(SMALL, account, config=GUARDS) is not None
+
+
+def test_pace_when_neither_bound_nor_profile_is_known_then_is_not_tested() -> None:
+    """Without a bound every pace is good; without a profile none can be told."""
+    full = loaded(decoding=256)
+    assert pace_shortage(SMALL, full, config=GuardConfig(tpot_ns=None)) is None
+    unknown = loaded(decoding=256, has_profile=False)
+    assert pace_shortage(SMALL, unknown, config=GUARDS) is None
+
+
+# --- settings -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ({"prefill_ns_max": 0}, "prefill_ns_max 0 is not allowed, allowed: above 0"),
+        ({"step_tokens": 0}, "step_tokens 0 is not allowed, allowed: 1 or more"),
+        ({"tpot_ns": 0}, "tpot_ns 0 is not allowed, allowed: above 0, or none"),
+        ({"slo_fraction": 0.0}, "slo_fraction 0.0 is not allowed, allowed: above 0 up to 1"),
+        ({"slo_fraction": 1.1}, "slo_fraction 1.1 is not allowed, allowed: above 0 up to 1"),
+    ],
+)
+def test_config_when_out_of_range_then_says_what_is_allowed(
+    setting: dict[str, Any], message: str
+) -> None:
+    """A wrong setting names the key, the value and what is allowed."""
+    with pytest.raises(ConfigError, match=message):
+        GuardConfig(**setting)
+
+
+def test_config_when_at_its_bounds_then_is_allowed() -> None:
+    """The least and the largest values belong to what is allowed."""
+    GuardConfig(prefill_ns_max=1, step_tokens=1, tpot_ns=1, slo_fraction=1.0)
+    GuardConfig(tpot_ns=None)
