@@ -9,6 +9,7 @@ import typer
 from tokenweir.cli.options import Json, duration, print_json, progress, table_console
 from tokenweir.core.profile import PROFILES
 from tokenweir.core.profile import profile as profile_named
+from tokenweir.core.units import s_from_ns
 from tokenweir.study.plan import TRACE_NAMES, Slo, surge_from, trace_from
 
 __all__ = ["register"]
@@ -86,8 +87,9 @@ def bound(
             "requests": asked.count,
             "load": round(ready.load, 6),
             "capacity_rps": round(ready.capacity_rps, 6),
-            "bucket_s": width_ns / 1e9,
-            "bounds": rows,
+            "bucket_s": s_from_ns(width_ns),
+            # How long it took is not part of the answer, which is the same every time.
+            "bounds": [{k: v for k, v in row.items() if k != "took_s"} for row in rows],
             "notes": notes,
         })
         return

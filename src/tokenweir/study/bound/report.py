@@ -32,7 +32,7 @@ def bound_rows(
     width_ns: Nanos,
     on_figure: Callable[[], None] = lambda: None,
 ) -> list[dict[str, Any]]:
-    """Return one row per level as the JSON output has it, but for ``took_s`` the same every time.
+    """Return one row per level as the JSON output has it, and how long it took.
 
     Args:
         requests: Unique requests.

@@ -19,7 +19,7 @@ __all__ = ["Solution", "solve"]
 
 # How often the wait for the solver looks for Ctrl-C, and how long it then waits for it to stop.
 _LOOK_S = 0.1
-_STOP_S = 5.0
+_STOP_S = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +49,7 @@ def solve(program: Program, values: Floats) -> Solution:
     # Values near 1 keep the solver's absolute tolerances small beside them.
     unit = float(values.max()) or 1.0
     solver = _Silent()  # type: ignore[no-untyped-call]  # highspy annotates only in part
+    solver.HandleUserInterrupt = True
     solver.passModel(_model(program, values / unit))
     solver.startSolve()
     try:
