@@ -64,7 +64,7 @@ def test_file_when_right_then_every_unit_is_converted(tmp_path: Path) -> None:
 def test_file_when_only_a_replica_is_named_then_all_else_has_a_default() -> None:
     """One URL is enough of a configuration."""
     settings = settings_from({"pools": [POOL]}, source="weir.yaml")
-    assert settings.pools[0].policy == "token_amort"
+    assert settings.pools[0].policy == "predictive"
     assert settings.routes[0].output_tokens_max == 4_096
     assert settings.limits.body == 8 << 20
 

@@ -35,8 +35,8 @@ POLICIES: dict[str, tuple[str, str, bool]] = {
     "predictive": ("future_peak", "predicted", True),
 }
 
-# Declared maxima are loose in practice, so the policy that does not believe them.
-DEFAULT_POLICY = "token_amort"
+# The one that is bound by whatever binds the engine: its pool, its seats or its computing.
+DEFAULT_POLICY = "predictive"
 
 
 def policy(name: str) -> Policy:
