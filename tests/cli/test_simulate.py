@@ -131,3 +131,11 @@ def test_replay_when_all_arrive_at_once_then_the_rate_cannot_be_scaled(tmp_path:
     trace = tmp_path / "burst.csv"
     trace.write_text("arrival_s,tenant,prompt_tokens,output_tokens\n0.0,a,1,1\n0.0,a,1,1\n")
     assert "arrive at once" in run("replay", str(trace)).stderr
+
+
+def test_profile_list_when_asked_then_every_profile_has_its_source() -> None:
+    """Each row names the engine and where its numbers come from."""
+    rows = json.loads(run("profile", "list", "--json").stdout)["profiles"]
+    assert {"article", "8b-a100", "8b-h100", "70b-4xh100"} <= {row["name"] for row in rows}
+    assert all(row["source"] for row in rows)
+    assert "70b-4xh100" in run("profile", "list").stdout

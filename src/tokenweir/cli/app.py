@@ -10,7 +10,7 @@ import typer
 __all__ = ["build_app"]
 
 # In the order in which --help lists them.
-_COMMANDS = ("serve", "demo", "engine", "load", "simulate", "replay", "bound")
+_COMMANDS = ("serve", "demo", "engine", "load", "simulate", "replay", "profile", "bound")
 
 
 def build_app() -> typer.Typer:
