@@ -76,11 +76,13 @@ def case(seed: int, *, is_paced: bool) -> Case:
         ),
         drains=rng.choice([True, True, False]),
     )
+    requests = requests_of(experiment)
     bounds = bounds_of(
-        requests_of(experiment),
+        requests,
         experiment.engine,
         levels=levels_for("all", experiment.engine),
-        width_ns=BUCKET_NS,
+        # Clients that obey advice may come back a minute later: fewer buckets for such windows.
+        width_ns=BUCKET_NS if requests.attempts_ns < 10 * NS_PER_S else 10 * BUCKET_NS,
     )
     values = {
         level: {kind: bound.figures[kind].value for kind in KINDS}
