@@ -65,8 +65,8 @@ def test_prefill_rate_when_an_engine_is_known_then_is_what_its_step_leaves(
 
 def test_reading_when_the_engine_is_idle_then_is_its_share_and_a_step() -> None:
     """Who enters waits for the running step to end, and then for its own prompt."""
-    assert reading_ns(0, loaded()) == FULL_STEP_NS
-    whole = reading_ns(5 * 512, loaded())
+    assert reading_ns(0, loaded(), pairs=0) == FULL_STEP_NS
+    whole = reading_ns(5 * 512, loaded(), pairs=0)
     assert whole == pytest.approx(FULL_STEP_NS + 5 * (FULL_STEP_NS + 4_400), abs=2)
 
 
@@ -74,13 +74,13 @@ def test_reading_when_the_engine_is_busy_then_takes_the_longer_step() -> None:
     """Context and sequences slow the step that is waited for, and the reading after it."""
     busy = loaded(decoding=112, held_tokens=100_000)
     step_ns = FULL_STEP_NS + 12_500_000 + 112 * 4_400
-    assert reading_ns(400, busy) == pytest.approx(2 * step_ns + 4_400, abs=2)
+    assert reading_ns(400, busy, pairs=0) == pytest.approx(2 * step_ns + 4_400, abs=2)
 
 
 def test_speed_when_no_profile_is_known_then_is_not_guessed() -> None:
     """Nobody measures how fast an unknown engine reads."""
     assert prefill_tokens_per_s(loaded(has_profile=False)) is None
-    assert reading_ns(100, loaded(has_profile=False)) is None
+    assert reading_ns(100, loaded(has_profile=False), pairs=0) is None
 
 
 # --- first token ----------------------------------------------------------------------------------
@@ -225,3 +225,11 @@ def test_config_when_at_its_bounds_then_is_allowed() -> None:
     """The least and the largest values belong to what is allowed."""
     GuardConfig(prefill_ns_max=1, step_tokens=1, tpot_ns=1, slo_fraction=1.0)
     GuardConfig(tpot_ns=None)
+
+
+def test_reading_when_prompts_are_long_then_their_pairs_add_up() -> None:
+    """Each pair of prompt token and context token has its price."""
+    account = loaded()
+    bare, long = (reading_ns(1_000, account, pairs=pairs) for pairs in (0, 1_000_000))
+    assert bare is not None
+    assert long == bare + 3_400_000

@@ -93,3 +93,13 @@ def test_profile_when_unknown_then_lists_the_allowed() -> None:
     """A wrong name is answered with the right ones."""
     with pytest.raises(ConfigError, match="unknown profile 'abacus', allowed: article"):
         profile("abacus")
+
+
+def test_first_token_when_the_engine_is_idle_then_takes_the_prompt_s_chunks() -> None:
+    """Full chunks, the rest, and the attention of the whole prompt."""
+    row = profile("8b-a100")
+    step_ns = row.duration_ns(tokens=512, sequences=1)
+    assert row.unloaded_first_token_ns(512) == step_ns + int(512 * 512 / 2 * 3.4)
+    rest_ns = row.duration_ns(tokens=1, sequences=1)
+    assert row.unloaded_first_token_ns(513) == step_ns + rest_ns + int(513 * 513 / 2 * 3.4)
+    assert profile("article").unloaded_first_token_ns(1) == 10_000_000

@@ -239,7 +239,7 @@ def test_summary_when_bound_is_tightened_then_goodput_falls_and_tokens_add_up() 
     # The article's engine gives a token every 10 ms: just within, and just beyond.
     assert summary(record, Slo(tpot_ns=10_000_000)) == loose
     assert summary(record, Slo(tpot_ns=9_999_999))["goodput_unique"] < 0.01
-    good = [a for a in record.attempts if is_good(a, Slo())]
+    good = [a for a in record.attempts if is_good(a, Slo(), engine=record.scenario.profile)]
     assert loose["tokens_useful"] == sum(a.prompt_tokens + a.output_tokens for a in good)
     buckets = loose["buckets"].values()
     assert sum(b["unique"] for b in buckets) == loose["unique"]
@@ -269,3 +269,29 @@ def test_slowing_engine_when_busy_then_tpot_grows_with_the_batch() -> None:
         total = sum((a.end_ns - a.first_ns) / (a.output_tokens - 1) for a in done)  # type: ignore[operator]  # both are set, see above
         paces.append(total / len(done))
     assert paces[1] > 1.2 * paces[0]
+
+
+def test_slo_when_reading_alone_takes_long_then_it_may_take_so_many_times_that() -> None:
+    """A prompt of 8,000 tokens, which needs 0.2 s on the idle engine, may take 3 x as long."""
+    engine = profile("article")
+    assert Slo().first_token_ns(8_000, engine) == S
+    assert Slo(ttft_ns=S // 2, unloaded_ratio=3).first_token_ns(8_000, engine) == 600_000_000
+    assert Slo(unloaded_ratio=3).first_token_ns(100, engine) == S
+
+
+def test_predictive_when_prompts_are_long_then_the_grace_lets_them_in() -> None:
+    """Without the grace a long prompt is refused on arrival, with it it is served in time."""
+    # The second one finds the engine reading the first.
+    arrivals = (Arrival(0, 30_000, 2), Arrival(1_000_000, 30_000, 2))
+    served = []
+    for ratio in (0.0, 3.0):
+        experiment = Experiment(
+            "predictive",
+            arrivals=arrivals,
+            drains=True,
+            queue=QueueLimits(first_token_slo_ns=S, first_token_unloaded_ratio=ratio),
+            slo=Slo(unloaded_ratio=ratio),
+        )
+        served.append(summary(run_experiment(experiment, seed=1), experiment.slo))
+    assert [figures["completed"] for figures in served] == [1, 2]
+    assert served[1]["goodput_unique"] == 1.0

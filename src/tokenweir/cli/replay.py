@@ -57,6 +57,9 @@ def replay(
     ] = None,
     slo_ttft: Annotated[str, typer.Option(help="Bound on TTFT.")] = "1s",
     slo_tpot: Annotated[str, typer.Option(help="Bound on TPOT.")] = "80ms",
+    slo_unloaded: Annotated[
+        float, typer.Option(help="Or so many times the TTFT of an idle engine, if that is more.")
+    ] = 0.0,
     drain: Annotated[bool, typer.Option("--drain/--cut", help="Serve what is open.")] = True,
     seeds: Annotated[int, typer.Option(help="Average over seeds 1 to N.")] = 1,
     bound: Annotated[
@@ -83,6 +86,7 @@ def replay(
             slo=Slo(
                 duration(slo_ttft, option="--slo-ttft"),
                 duration(slo_tpot, option="--slo-tpot"),
+                slo_unloaded,
             ),
             drains=drain,
             checks=checks,

@@ -41,7 +41,7 @@ from tokenweir.core.guards import (
 )
 from tokenweir.core.ledger import Ledger, LedgerConfig, Settlement
 from tokenweir.core.policy import Policy
-from tokenweir.core.profile import EngineProfile
+from tokenweir.core.profile import EngineProfile, attention_pairs
 from tokenweir.core.queues import FifoQueue, QueueEntry, QueueLimits
 from tokenweir.core.reasons import REASONS, ReasonCode
 from tokenweir.core.request import Outcome, Request, Usage
@@ -399,7 +399,8 @@ class Admitter:
             reading = self._reading_ns(estimate)
             if reading is not None:
                 own_ns, all_ns = reading
-                first_ns = int(limits.first_token_slo_ns * self.config.guards.slo_fraction)
+                slo_ns = self._first_token_slo_ns(estimate, base_ns=limits.first_token_slo_ns)
+                first_ns = int(slo_ns * self.config.guards.slo_fraction)
                 bound_ns = min(limits.wait_ns_max, first_ns - own_ns)
                 least_ns = max(least_ns, all_ns - own_ns)
                 wait_ns = max(wait_ns, least_ns)
@@ -480,6 +481,21 @@ class Admitter:
         self._drawn[reservation_id] = (request, draws + 1)
         self._ledger.lengthen(reservation_id, remaining=max(1, total - generated))
 
+    def _first_token_slo_ns(self, estimate: Estimate, *, base_ns: Nanos) -> Nanos:
+        """Return the bound on a request's first token: longer where reading it alone is long."""
+        ratio = self.config.queue.first_token_unloaded_ratio
+        if ratio == 0:
+            return base_ns
+        unloaded_ns = min(
+            (
+                account.profile.unloaded_first_token_ns(estimate.prompt_tokens)
+                for account in self._accounts
+                if account.profile is not None and account.is_healthy
+            ),
+            default=0,
+        )
+        return max(base_ns, int(ratio * unloaded_ns))
+
     def _reading_ns(self, estimate: Estimate) -> tuple[Nanos, Nanos] | None:
         """Return how long reading its own prompt takes, and all that is to be read before it too.
 
@@ -488,9 +504,11 @@ class Admitter:
         shares: list[tuple[Nanos, Nanos]] = []
         healthy = [account for account in self._accounts if account.is_healthy]
         for account in healthy:
-            own = estimate.prompt_tokens
+            own, own_pairs = estimate.prompt_tokens, attention_pairs(estimate.prompt_tokens)
             ahead = self._queue.prompt_tokens / len(healthy) + account.prefill_tokens
-            own_ns, all_ns = reading_ns(own, account), reading_ns(ahead + own, account)
+            pairs = self._queue.attention_pairs / len(healthy) + own_pairs
+            own_ns = reading_ns(own, account, pairs=own_pairs)
+            all_ns = reading_ns(ahead + own, account, pairs=pairs)
             if own_ns is not None and all_ns is not None:
                 shares.append((own_ns, all_ns))
         return min(shares, key=lambda share: share[1], default=None)

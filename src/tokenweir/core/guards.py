@@ -74,10 +74,15 @@ def prefill_tokens_per_s(account: Account) -> float | None:
     return (profile.step_tokens_max - decoding) * NS_PER_S / step_ns
 
 
-def reading_ns(tokens: float, account: Account) -> Nanos | None:
-    """Return how long until prompt tokens have been read, None where the speed is not known.
+def reading_ns(tokens: float, account: Account, *, pairs: float) -> Nanos | None:
+    """Return how long until prompts have been read, None where the speed is not known.
 
     A step more than their share: whoever enters waits for the running step to end.
+
+    Args:
+        tokens: Of all the prompts together.
+        account: Of the replica that reads them.
+        pairs: Of their tokens and contexts, which long prompts are made of.
     """
     rate = prefill_tokens_per_s(account)
     if rate is None or account.profile is None:
@@ -87,7 +92,7 @@ def reading_ns(tokens: float, account: Account) -> Nanos | None:
         kv_tokens=account.held_tokens,
         sequences=account.in_flight,
     )
-    return step_ns + int(tokens / rate * NS_PER_S)
+    return step_ns + int(tokens / rate * NS_PER_S + pairs * account.profile.attention_ns)
 
 
 def first_token_shortage(account: Account, config: GuardConfig) -> Shortage | None:

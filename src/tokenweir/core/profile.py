@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from tokenweir.core.errors import ConfigError
 from tokenweir.core.units import NS_PER_MS, NS_PER_S, Nanos
 
-__all__ = ["PROFILES", "EngineProfile", "profile"]
+__all__ = ["PROFILES", "EngineProfile", "attention_pairs", "profile"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +131,15 @@ class EngineProfile:
         total_ns = sum(self.request_ns(prompt, output) for prompt, output in lengths)
         return len(lengths) * NS_PER_S / total_ns
 
+    def unloaded_first_token_ns(self, prompt_tokens: int) -> Nanos:
+        """Return how long an engine that serves nobody else needs for a first token."""
+        chunk = min(self.chunk_tokens_max, self.step_tokens_max)
+        full, rest = divmod(prompt_tokens, chunk)
+        steps_ns = full * self.duration_ns(tokens=chunk, sequences=1)
+        if rest or not full:
+            steps_ns += self.duration_ns(tokens=rest, sequences=1)
+        return steps_ns + int(attention_pairs(prompt_tokens) * self.attention_ns)
+
     def request_ns(self, prompt_tokens: int, output_tokens: int) -> float:
         """Return the engine time that one request takes of a full batch.
 
@@ -145,8 +154,13 @@ class EngineProfile:
             share
             + context * self.kv_token_ns
             + (output_tokens - 1 + chunks) * self.sequence_ns
-            + prompt_tokens * prompt_tokens / 2 * self.attention_ns
+            + attention_pairs(prompt_tokens) * self.attention_ns
         )
+
+
+def attention_pairs(prompt_tokens: int) -> float:
+    """Return the pairs of prompt token and context token that reading a prompt looks at."""
+    return prompt_tokens * prompt_tokens / 2
 
 
 _VIDUR = (

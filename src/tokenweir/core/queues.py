@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from tokenweir.core.cost import Estimate
 from tokenweir.core.errors import ConfigError, ContractError, InvariantError
+from tokenweir.core.profile import attention_pairs
 from tokenweir.core.request import Request
 from tokenweir.core.units import NS_PER_S, Nanos, TicketId
 
@@ -30,6 +31,8 @@ class QueueLimits:
         wait_ns_max: Longest wait, above 0. 5 s is what an interactive user bears at most.
         first_token_slo_ns: Where known, nothing is queued whose predicted wait is over
             ``slo_fraction`` of it: what is doomed is refused at once.
+        first_token_unloaded_ratio: Where the engine's profile is known, a request whose first token
+            takes long on an idle engine already may take so many times that; 0 for no such grace.
         slo_fraction: See above, above 0 to 1; the other half is for the prefill inside the engine,
             which a loaded engine needs.
     """
@@ -38,6 +41,7 @@ class QueueLimits:
     debt_tokens_max: int | None = None
     wait_ns_max: Nanos = 5 * NS_PER_S
     first_token_slo_ns: Nanos | None = None
+    first_token_unloaded_ratio: float = 0.0
     slo_fraction: float = 0.5
 
     def __post_init__(self) -> None:
@@ -47,6 +51,11 @@ class QueueLimits:
         if self.debt_tokens_max is not None and self.debt_tokens_max < 0:
             raise ConfigError(
                 f"debt_tokens_max {self.debt_tokens_max} is not allowed, allowed: 0 or more"
+            )
+        if not self.first_token_unloaded_ratio >= 0:
+            raise ConfigError(
+                f"first_token_unloaded_ratio {self.first_token_unloaded_ratio} is not allowed, "
+                "allowed: 0 or more"
             )
         if self.wait_ns_max <= 0:
             raise ConfigError(f"wait_ns_max {self.wait_ns_max} is not allowed, allowed: above 0")
@@ -86,6 +95,7 @@ class FifoQueue:
         self.limits = limits
         self.debt_tokens = 0
         self.prompt_tokens = 0
+        self.attention_pairs = 0.0
         # In order of arrival; read by the owner, written here only.
         self.entries: dict[TicketId, QueueEntry] = {}
         # (expires, sequence, ticket); entries that have left stay until they come up.
@@ -121,6 +131,7 @@ class FifoQueue:
         self.entries[entry.ticket_id] = entry
         self.debt_tokens += entry.estimate.tokens
         self.prompt_tokens += entry.estimate.prompt_tokens
+        self.attention_pairs += attention_pairs(entry.estimate.prompt_tokens)
         self._sequence += 1
         heapq.heappush(self._expiries, (entry.expires_ns, self._sequence, entry.ticket_id))
 
@@ -134,6 +145,7 @@ class FifoQueue:
         if entry is not None:
             self.debt_tokens -= entry.estimate.tokens
             self.prompt_tokens -= entry.estimate.prompt_tokens
+            self.attention_pairs -= attention_pairs(entry.estimate.prompt_tokens)
             self._forget_gone()
         return entry
 

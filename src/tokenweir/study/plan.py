@@ -97,6 +97,7 @@ def experiment_from(wishes: Wishes) -> Experiment:
             items_max=wishes.wait_items,
             wait_ns_max=wishes.wait_ns,
             first_token_slo_ns=wishes.slo.ttft_ns,
+            first_token_unloaded_ratio=wishes.slo.unloaded_ratio,
         ),
         engine=profile(wishes.profile),
         slo=wishes.slo,

@@ -102,7 +102,7 @@ def summary_with_tenants(record: Record, slo: Slo) -> dict[str, Any]:
     figures = summary(record, slo)
     arrivals = record.scenario.arrivals
     if len({arrival.tenant for arrival in arrivals}) > 1:
-        good = {attempt.index for attempt in record.attempts if is_good(attempt, slo)}
+        good = {attempt.index for attempt in record.attempts if is_good(attempt, slo, engine=record.scenario.profile)}
         figures["tenants"] = _goodput_by_tenant(arrivals, good)
     return figures
 
