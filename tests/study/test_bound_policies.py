@@ -67,7 +67,11 @@ def case(seed: int, *, is_paced: bool) -> Case:
         declared=rng.choice(["exact", "x2", "mix"]),
         discipline=rng.choice(["fifo", "first_fit"]),
         engine=small(rng, is_paced=is_paced),
-        slo=Slo(rng.choice([10, 30, 60]) * STEP_NS, rng.choice([1, 2, 4]) * STEP_NS),
+        slo=Slo(
+            rng.choice([10, 30, 60]) * STEP_NS,
+            rng.choice([1, 2, 4]) * STEP_NS,
+            rng.choice([0.0, 0.0, 3.0]),
+        ),
         queue=QueueLimits(items_max=rng.choice([0, 20]), wait_ns_max=NS_PER_S // 2),
         clients=client_model(
             rng.choice(["none", "none", "fixed", "obey"]),

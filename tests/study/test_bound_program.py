@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tests.study.bound_support import STEP_NS, arrivals_of, engine, naive_program, random_arrivals
-from tokenweir.core.errors import ConfigError
+from tokenweir.core.errors import ConfigError, ContractError
 from tokenweir.core.profile import profile
 from tokenweir.core.units import NS_PER_S
 from tokenweir.sim.results import Slo
@@ -185,6 +185,15 @@ def test_bound_when_each_request_has_its_own_ttft_then_the_impossible_ones_are_o
     requests = requests_from(arrivals, SLO, ttft_ns=[STEP_NS, 2 * STEP_NS])
     bound = bounds_of(requests, engine(), levels=["L"], width_ns=STEP_NS)["L"]
     assert bound.figures["count"].value == pytest.approx(0.5)
+
+
+def test_requests_when_the_slo_refers_to_an_idle_engine_then_each_has_its_own_ttft() -> None:
+    """Three times two chunks of 4 tokens, where that is more than a step; no engine, no bound."""
+    arrivals, slo = arrivals_of([(0, 1, 1), (0, 8, 1)]), Slo(4 * STEP_NS, STEP_NS, 3.0)
+    requests = requests_from(arrivals, slo, engine=engine())
+    assert requests.ttft_ns.tolist() == [4 * STEP_NS, 6 * STEP_NS]
+    with pytest.raises(ContractError, match="needs the engine"):
+        requests_from(arrivals, slo)
 
 
 def test_bound_when_load_is_light_then_everything_can_be_good() -> None:

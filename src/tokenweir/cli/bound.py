@@ -32,6 +32,9 @@ def bound(
     step: Annotated[str | None, typer.Option(help="Sudden step, as in 3x@30s.")] = None,
     slo_ttft: Annotated[str, typer.Option(help="Bound on TTFT.")] = "1s",
     slo_tpot: Annotated[str, typer.Option(help="Bound on TPOT.")] = "80ms",
+    slo_unloaded: Annotated[
+        float, typer.Option(help="Or so many times the TTFT of an idle engine, if that is more.")
+    ] = 0.0,
     attempts_within: Annotated[
         str | None, typer.Option(help="Count attempts up to so long after the first arrival.")
     ] = None,
@@ -57,7 +60,11 @@ def bound(
 
     engine = profile_named(profile)
     levels = levels_for(level, engine)
-    slo = Slo(duration(slo_ttft, option="--slo-ttft"), duration(slo_tpot, option="--slo-tpot"))
+    slo = Slo(
+        duration(slo_ttft, option="--slo-ttft"),
+        duration(slo_tpot, option="--slo-tpot"),
+        slo_unloaded,
+    )
     width_ns = None if bucket is None else duration(bucket, option="--bucket")
     attempts_ns = 0
     if attempts_within is not None:
@@ -69,7 +76,7 @@ def bound(
         requests=requests,
         surge=surge_from(step),
     )
-    asked = requests_from(ready.arrivals, slo, attempts_ns=attempts_ns)
+    asked = requests_from(ready.arrivals, slo, engine=engine, attempts_ns=attempts_ns)
     width_ns = width_ns or width_of(asked, engine)
     with progress("bounds", total=len(levels) * len(KINDS)) as bar:
         rows = bound_rows(

@@ -67,7 +67,12 @@ def yardstick_for(
 def requests_of(experiment: Experiment) -> Requests:
     """Return an experiment's unique requests with what its clients and its end allow."""
     arrivals = experiment.arrivals
-    requests = requests_from(arrivals, experiment.slo, attempts_ns=attempts_span_ns(experiment))
+    requests = requests_from(
+        arrivals,
+        experiment.slo,
+        engine=experiment.engine,
+        attempts_ns=attempts_span_ns(experiment),
+    )
     if experiment.drains:
         return requests
     return replace(requests, ends_ns=arrivals[-1].arrival_ns + 1)
@@ -102,7 +107,8 @@ def summary_with_tenants(record: Record, slo: Slo) -> dict[str, Any]:
     figures = summary(record, slo)
     arrivals = record.scenario.arrivals
     if len({arrival.tenant for arrival in arrivals}) > 1:
-        good = {attempt.index for attempt in record.attempts if is_good(attempt, slo, engine=record.scenario.profile)}
+        engine = record.scenario.profile
+        good = {a.index for a in record.attempts if is_good(a, slo, engine=engine)}
         figures["tenants"] = _goodput_by_tenant(arrivals, good)
     return figures
 

@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenweir.core.errors import ConfigError
+from tokenweir.core.errors import ConfigError, ContractError
+from tokenweir.core.profile import EngineProfile
 from tokenweir.core.units import Nanos
 from tokenweir.sim.results import Slo
 from tokenweir.sim.traces import Arrival
@@ -72,6 +73,7 @@ def requests_from(
     arrivals: Sequence[Arrival],
     slo: Slo,
     *,
+    engine: EngineProfile | None = None,
     ttft_ns: Sequence[int] | None = None,
     attempts_ns: Nanos = 0,
     ends_ns: Nanos | None = None,
@@ -81,27 +83,40 @@ def requests_from(
     Args:
         arrivals: By time, at least one.
         slo: The same for all.
-        ttft_ns: Bounds on TTFT of each request instead of the one in ``slo``, shape (n,).
+        engine: Whose idle TTFT the SLO refers to; needed where it does.
+        ttft_ns: Bounds on TTFT of each request instead of those of ``slo``, shape (n,).
         attempts_ns: See ``Requests``.
         ends_ns: See ``Requests``.
 
     Raises:
         ConfigError: There is no request.
+        ContractError: The SLO refers to an engine, and there is none.
     """
     if not arrivals:
         raise ConfigError("no requests, expected at least one")
     count = len(arrivals)
-    bounds = np.full(count, slo.ttft_ns) if ttft_ns is None else np.asarray(ttft_ns)
+    if ttft_ns is None:
+        ttft_ns = _first_token_bounds_ns(arrivals, slo, engine=engine)
     return Requests(
         arrival_ns=np.array([a.arrival_ns for a in arrivals], dtype=np.int64),
         prompt_tokens=np.array([a.prompt_tokens for a in arrivals], dtype=np.int64),
         output_tokens=np.array([a.output_tokens for a in arrivals], dtype=np.int64),
-        ttft_ns=bounds.astype(np.int64),
+        ttft_ns=np.array(ttft_ns, dtype=np.int64),
         tpot_ns=np.full(count, slo.tpot_ns, dtype=np.int64),
         tenants=tuple(a.tenant for a in arrivals),
         attempts_ns=attempts_ns,
         ends_ns=ends_ns,
     )
+
+
+def _first_token_bounds_ns(
+    arrivals: Sequence[Arrival], slo: Slo, *, engine: EngineProfile | None
+) -> list[Nanos]:
+    if slo.unloaded_ratio == 0:
+        return [slo.ttft_ns] * len(arrivals)
+    if engine is None:
+        raise ContractError("an SLO in multiples of an idle engine's TTFT needs the engine")
+    return [slo.first_token_ns(a.prompt_tokens, engine) for a in arrivals]
 
 
 def values_of(requests: Requests, *, kind: str) -> Floats:
