@@ -7,17 +7,17 @@ from it. Two experiments that differ in policy only see the same requests, decla
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
-from typing import Any, TypeVar
+from typing import Any
 
 from tokenweir.core.admitter import Admitter, AdmitterConfig
 from tokenweir.core.calibration import CalibrationConfig
 from tokenweir.core.capacity import CapacityTest
 from tokenweir.core.ledger import LedgerConfig
-from tokenweir.core.policy import Policy, policy
+from tokenweir.core.policy import policy
 from tokenweir.core.profile import EngineProfile, profile
 from tokenweir.core.queues import QueueLimits
 from tokenweir.core.units import ns_from_s
@@ -26,19 +26,16 @@ from tokenweir.sim.results import Slo, series, summary
 from tokenweir.sim.simulator import Record, Scenario, simulate
 from tokenweir.sim.traces import Arrival
 from tokenweir.sim.workload import article_workload, declared_maxima, uniforms
+from tokenweir.study.parallel import map_jobs
 
 __all__ = [
     "Experiment",
     "Outcome",
-    "map_jobs",
     "mean_of",
     "run_experiment",
     "run_seeds",
     "workload_of",
 ]
-
-Job = TypeVar("Job")
-Result = TypeVar("Result")
 
 NO_QUEUE = QueueLimits(items_max=0)
 
@@ -119,7 +116,7 @@ def admitter_of(experiment: Experiment, *, seed: int) -> Admitter:
     """Build the admitter: owner and ledger live and die together, and telemetry is exact."""
     chosen = policy(experiment.policy)
     if experiment.capacity is not None:
-        chosen = Policy(chosen.name, experiment.capacity, chosen.cost)
+        chosen = replace(chosen, capacity=experiment.capacity)
     config = AdmitterConfig(
         queue=experiment.queue,
         ledger=LedgerConfig(lease_ns=None, abort_time_ns=0),
@@ -159,22 +156,13 @@ def run_seeds(
     """
     jobs = [(experiment, seed) for experiment in experiments for seed in seeds]
     outcomes: list[Outcome] = []
-    for outcome in map_jobs(partial(_run_job, figures=figures), jobs, processes=processes):
-        outcomes.append(outcome)
-        on_run()
+    run = partial(_run_job, figures=figures)
+    with closing(map_jobs(run, jobs, processes=processes)) as ended:
+        for outcome in ended:
+            outcomes.append(outcome)
+            on_run()
     size = len(seeds)
     return [_mean_outcome(outcomes[i : i + size]) for i in range(0, len(outcomes), size)]
-
-
-def map_jobs(
-    run: Callable[[Job], Result], jobs: Sequence[Job], *, processes: int
-) -> Iterator[Result]:
-    """Yield each job's result in order, several at a time where that is asked for."""
-    if processes > 1 and len(jobs) > 1:
-        with ProcessPoolExecutor(processes) as pool:
-            yield from pool.map(run, jobs)
-    else:
-        yield from map(run, jobs)
 
 
 def _run_job(
