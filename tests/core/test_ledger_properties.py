@@ -19,9 +19,18 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from tests.core.support import MS, SMALL_IN_FLIGHT_MAX, S, reservation, small_policy, ticket
+from tests.core.support import (
+    MS,
+    SMALL_IN_FLIGHT_MAX,
+    S,
+    request,
+    reservation,
+    small_policy,
+    ticket,
+)
 from tokenweir.core.admitter import Admitter, AdmitterConfig, Mode, Snapshot
 from tokenweir.core.capacity import CapacityTest
+from tokenweir.core.cost import Predicted
 from tokenweir.core.decision import (
     Admit,
     Dispatch,
@@ -32,8 +41,10 @@ from tokenweir.core.decision import (
     Reject,
 )
 from tokenweir.core.errors import ContractError
+from tokenweir.core.guards import GuardConfig
 from tokenweir.core.ledger import LedgerConfig, Settlement
 from tokenweir.core.policy import POLICIES
+from tokenweir.core.profile import EngineProfile
 from tokenweir.core.queues import QueueLimits
 from tokenweir.core.reasons import REASONS, ReasonCode
 from tokenweir.core.request import Outcome, Request, Usage
@@ -47,6 +58,22 @@ POOLS: tuple[tuple[int | None, ...], ...] = ((600,), (1_000, 600), (1_000, 600, 
 LEASE_NS = 10 * S
 ABORT_TIME_NS = 500 * MS
 LIMITS = QueueLimits(items_max=4, debt_tokens_max=1_200, wait_ns_max=5 * S)
+# The first replica's engine is known: 12 ms a step, 2 ms more per sequence and 1 ms more per 100
+# tokens of context, so that seats, pace and prompts all come to bind. The others' is not.
+KNOWN = EngineProfile(
+    name="known",
+    source="made up for these tests",
+    step_ns=10 * MS,
+    token_ns=10_000,
+    kv_token_ns=10_000,
+    sequence_ns=2 * MS,
+    step_tokens_max=200,
+    chunk_tokens_max=200,
+    kv_tokens=1_000,
+    sequences_max=4,
+)
+GUARDS = GuardConfig(prefill_ns_max=15 * MS, step_tokens=250, tpot_ns=25 * MS, slo_fraction=0.8)
+PACE_NS_MAX = 20 * MS
 REFUSALS = [code for code in ReasonCode if REASONS[code].status != 200]
 NEVER_OVERRIDDEN = {ReasonCode.NO_HEALTHY_REPLICA, ReasonCode.DRAINING}
 
@@ -71,6 +98,7 @@ class Hold:
     held_tokens: int
     lease_expires_ns: Nanos
     is_streaming: bool = False
+    is_unread: bool = True
 
 
 @dataclasses.dataclass
@@ -105,12 +133,32 @@ class AdmitterMachine(RuleBasedStateMachine):
         self.kv_tokens: dict[ReplicaId, int | None] = {}
         self.has_always_enforced = True
 
-    @initialize(has_leases=st.booleans(), gain=st.sampled_from([0.3, 1.0]), data=st.data())
-    def start(self, has_leases: bool, gain: float, data: st.DataObject) -> None:
-        """Build the admitter, with leases or without."""
+    @initialize(
+        has_leases=st.booleans(),
+        gain=st.sampled_from([0.3, 1.0]),
+        lengths=st.none() | st.lists(st.integers(1, 60), min_size=50, max_size=50),
+        first_token_slo_ns=st.sampled_from([None, 100 * MS, S]),
+        data=st.data(),
+    )
+    def start(
+        self,
+        has_leases: bool,
+        gain: float,
+        lengths: list[int] | None,
+        first_token_slo_ns: Nanos | None,
+        data: st.DataObject,
+    ) -> None:
+        """Build the admitter, with leases or without, and with lengths learned or not."""
         self.has_leases = has_leases
+        if lengths is not None and isinstance(self.policy.cost, Predicted):
+            for length in lengths:
+                usage = Usage(1, length)
+                self.policy.cost.learn(
+                    request("seen"), usage, outcome=Outcome.FINISHED, now_ns=self.now_ns
+                )
         config = AdmitterConfig(
-            queue=LIMITS,
+            queue=dataclasses.replace(LIMITS, first_token_slo_ns=first_token_slo_ns),
+            guards=GUARDS,
             ledger=LedgerConfig(
                 lease_ns=LEASE_NS if has_leases else None, abort_time_ns=ABORT_TIME_NS
             ),
@@ -126,7 +174,9 @@ class AdmitterMachine(RuleBasedStateMachine):
         for replica, kv_tokens in zip(REPLICAS, pools, strict=False):
             self.kv_tokens[replica] = kv_tokens
             self.healthy[replica] = True
-            self.admitter.add_replica(replica, kv_tokens=kv_tokens)
+            self.admitter.add_replica(
+                replica, kv_tokens=kv_tokens, profile=KNOWN if replica == REPLICAS[0] else None
+            )
         self.arrive_all(data.draw(st.lists(demands, min_size=4, max_size=10)))
 
     # --- arriving -------------------------------------------------------------------------------
@@ -210,6 +260,7 @@ class AdmitterMachine(RuleBasedStateMachine):
         self.admitter.first_token(reservation_id, now_ns=self.now_ns)
         if reservation_id in self.open:
             self.open[reservation_id].is_streaming = True
+            self.open[reservation_id].is_unread = False
         self.advance()
 
     @rule(output_tokens=st.integers(0, 1_000), data=st.data())
@@ -222,7 +273,9 @@ class AdmitterMachine(RuleBasedStateMachine):
         for reservation_id in named:
             hold = self.open.get(reservation_id)
             if hold is not None and hold.replica == replica:
-                hold.held_tokens = max(hold.held_tokens, hold.prompt_tokens + output_tokens)
+                if hold.prompt_tokens + output_tokens > hold.held_tokens:
+                    hold.held_tokens = hold.prompt_tokens + output_tokens
+                    hold.is_unread = False
                 hold.lease_expires_ns = self.now_ns + LEASE_NS
         self.advance()
 
@@ -400,6 +453,31 @@ class AdmitterMachine(RuleBasedStateMachine):
             assert view.draining_tokens == sum(hold.held_tokens for hold in draining)
 
     @invariant()
+    def prompts_are_read_or_unread(self) -> None:
+        """INV-LEDGER-1: what is unread and who decodes are sums like the others."""
+        for replica, account in self.admitter._ledger.accounts.items():
+            mine = self.open_on(replica)
+            assert account.prefill_tokens == sum(h.prompt_tokens for h in mine if h.is_unread)
+            assert account.decoding == sum(not hold.is_unread for hold in mine)
+
+    @invariant()
+    def batch_is_what_is_open(self) -> None:
+        """INV-LEDGER-4: the batch has the open reservations, each with what it holds."""
+        for replica, account in self.admitter._ledger.accounts.items():
+            mine = self.open_on(replica)
+            assert (account.batch is not None) is self.policy.capacity.tracks_batch
+            if account.batch is not None:
+                assert len(account.batch) == len(mine)
+                assert account.batch.held_tokens == sum(hold.held_tokens for hold in mine)
+                assert account.batch.peak_tokens() >= account.held_tokens
+
+    @invariant()
+    def predictions_are_of_what_is_open(self) -> None:
+        """INV-ADMITTER-2: nothing is remembered of what is closed, lost or never began."""
+        is_predicted = isinstance(self.policy.cost, Predicted)
+        assert set(self.admitter._drawn) == (set(self.open) if is_predicted else set())
+
+    @invariant()
     def queue_keeps_its_bounds(self) -> None:
         """INV-QUEUE-1 and 2: items, debt and waits are bounded, and the debt is the sum."""
         seen = self.look()
@@ -446,6 +524,7 @@ class AdmitterMachine(RuleBasedStateMachine):
         assert all(a.in_flight == a.held_tokens == 0 for a in seen.accounts)
         assert seen.queued == seen.queue_debt_tokens == 0
         assert self.admitter.next_wakeup_ns() is None
+        assert not self.admitter._drawn
         self.admitter.check_invariants()
 
     # --- the model ------------------------------------------------------------------------------
@@ -453,6 +532,26 @@ class AdmitterMachine(RuleBasedStateMachine):
     def look(self) -> Snapshot:
         """Return the admitter's own view."""
         return self.admitter.snapshot(now_ns=self.now_ns)
+
+    def open_on(self, replica: ReplicaId) -> list[Hold]:
+        """Return what the model has open on a replica."""
+        return [hold for hold in self.open.values() if hold.replica == replica]
+
+    def guards_let_in(self, prompt_tokens: int, *, replica: ReplicaId) -> bool:
+        """Say in plain words whether first token and pace allow one more on a replica."""
+        if not self.policy.is_guarded:
+            return True
+        mine = self.open_on(replica)
+        unread = sum(hold.prompt_tokens for hold in mine if hold.is_unread)
+        if replica != REPLICAS[0]:
+            return unread <= 250
+        held = sum(hold.held_tokens for hold in mine)
+        decoding = sum(not hold.is_unread for hold in mine)
+        step_ns = 12 * MS + held * MS // 100 + (decoding + 1) * 2 * MS
+        can_read = (200 - decoding) * 15 * MS // step_ns
+        pace_ns = 12 * MS + (held + prompt_tokens) * MS // 100 + (len(mine) + 1) * 2 * MS
+        has_pace = not mine or (len(mine) < 4 and pace_ns <= PACE_NS_MAX)
+        return unread <= max(200, can_read) and has_pace
 
     def refused_and_unchanged(self, call: object) -> None:
         """Check that a call breaks the contract and changes nothing."""
@@ -464,14 +563,16 @@ class AdmitterMachine(RuleBasedStateMachine):
         self.advance()
 
     def take_in(self, admit: Admit, *, prompt_tokens: int, tokens: int) -> None:
-        """Note an admission, and check that what it entered had room."""
+        """Note an admission, and check that what it entered had room (INV-ADMITTER-1)."""
         assert admit.reserved_tokens == tokens
+        is_let_in = self.guards_let_in(prompt_tokens, replica=admit.replica)
         self.open[admit.reservation_id] = Hold(
             admit.replica, prompt_tokens, tokens, prompt_tokens, self.now_ns + LEASE_NS
         )
         if self.admitter.mode is not Mode.ENFORCE:
             return
         assert self.healthy[admit.replica]
+        assert is_let_in
         mine = [hold for hold in self.open.values() if hold.replica == admit.replica]
         if self.policy.name == "concurrency":
             assert len(mine) <= SMALL_IN_FLIGHT_MAX
@@ -545,7 +646,11 @@ class AdmitterMachine(RuleBasedStateMachine):
         capacity: CapacityTest = self.policy.capacity
         for account in self.admitter._ledger.accounts.values():
             if account.is_healthy:
-                assert capacity.shortage(head.estimate, account) is not None
+                assert capacity.shortage(
+                    head.estimate, account
+                ) is not None or not self.guards_let_in(
+                    head.estimate.prompt_tokens, replica=account.replica
+                )
 
 
 def check_advice(reject: Reject) -> None:
