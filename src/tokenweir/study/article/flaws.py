@@ -7,6 +7,7 @@ read); off is the article's way.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from statistics import mean, stdev
 
@@ -22,7 +23,8 @@ from tokenweir.sim.simulator import Record
 from tokenweir.sim.workload import article_workload, uniforms
 from tokenweir.study.article.naive_ledger import lowest_level
 from tokenweir.study.article.rows import RUN_S, SPIKE_SEGMENTS
-from tokenweir.study.experiment import Experiment, map_jobs, run_experiment, workload_of
+from tokenweir.study.experiment import Experiment, run_experiment, workload_of
+from tokenweir.study.parallel import map_jobs
 
 __all__ = ["FLAWS", "Flaw", "FlawRow", "flaw_rows"]
 
@@ -54,9 +56,10 @@ def flaw_rows(
     """Measure every flaw, in order; the result does not depend on the number of processes."""
     jobs = [(index, tuple(seeds)) for index in range(len(FLAWS))]
     rows: list[FlawRow] = []
-    for row in map_jobs(_measured, jobs, processes=processes):
-        rows.append(row)
-        on_flaw()
+    with closing(map_jobs(_measured, jobs, processes=processes)) as measured:
+        for row in measured:
+            rows.append(row)
+            on_flaw()
     return rows
 
 
