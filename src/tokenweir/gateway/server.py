@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import importlib.util
 import itertools
 import logging
 import secrets
@@ -28,9 +27,10 @@ from tokenweir.gateway.app import GatewayApp
 from tokenweir.gateway.exchange import Shared
 from tokenweir.gateway.interrupts import Cause, Watchdog
 from tokenweir.gateway.pools import Pools
+from tokenweir.gateway.protocol import protocol_of
 from tokenweir.http.prompt_estimate import TokenRatios
 from tokenweir.ports.clock import monotonic_clock
-from tokenweir.settings.model import Settings
+from tokenweir.settings.model import LimitSettings, Settings
 
 __all__ = ["Gateway", "bind"]
 
@@ -119,10 +119,10 @@ class Gateway:
             ids=_request_ids(),
         )
         app = GatewayApp(shared, shows_metrics=self._admin_listener is None)
-        servers = [_server(app)]
+        servers = [_server(app, self._settings.limits)]
         serving = [asyncio.create_task(servers[0].serve(sockets=[self._listener]))]
         if self._admin_listener is not None:
-            servers.append(_server(AdminApp(shared)))
+            servers.append(_server(AdminApp(shared), self._settings.limits))
             serving.append(asyncio.create_task(servers[1].serve(sockets=[self._admin_listener])))
         watchdog.start()
         await pools.start()
@@ -187,11 +187,11 @@ def _request_ids() -> Iterator[str]:
     return (f"{prefix}-{number}" for number in itertools.count(1))
 
 
-def _server(app: Any) -> _Server:
-    has_httptools = importlib.util.find_spec("httptools") is not None
+def _server(app: Any, limits: LimitSettings) -> _Server:
+    protocol: Any = protocol_of(limits)
     config = uvicorn.Config(
         app,
-        http="httptools" if has_httptools else "h11",
+        http=protocol,
         ws="none",
         lifespan="off",
         loop="none",
