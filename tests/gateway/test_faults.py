@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+import socket
+from urllib.parse import urlsplit
 
 import aiohttp
 import pytest
@@ -260,3 +262,25 @@ async def test_pages_when_the_metrics_are_garbage_then_requests_are_served() -> 
             assert got.status == 200
             assert "going on without telemetry" in server.log()
             assert "Traceback" not in server.log()
+
+
+async def test_client_when_it_takes_nothing_of_its_answer_then_cut_after_its_own_limit() -> None:
+    """The limit of a client counts once an answer has begun, not the one of the engine."""
+
+    async def flood(call: Call) -> None:
+        await call.start()
+        while call.aborted_s is None:
+            await call.chunk(event("x" * 10_000))
+
+    settings = {"limits": {"client_stall": "500ms"}}
+    pool = {"timeouts": {"idle": "60s"}}
+    async with (
+        scripted(flood) as upstream,
+        gateway(upstream.url, settings=settings, pool=pool) as server,
+    ):
+        address = urlsplit(server.url)
+        body = json.dumps(chat(max_tokens=9, stream=True)).encode()
+        with socket.create_connection((address.hostname, address.port)) as connection:
+            connection.sendall(head.encode() + body)
+            await eventually(lambda: ledger_of(server)["in_flight"] == 1)
+            await eventually(lambda: is_empty(server), within_s=10)

@@ -215,7 +215,12 @@ class Exchange:
             response, fault = await self._forward(pool, admitted, demand=demand)
             if response is None:
                 return fault
-            config = RelayConfig(self._shared.clock, self._shared.ratios, pool.timeouts)
+            config = RelayConfig(
+                self._shared.clock,
+                self._shared.ratios,
+                pool.timeouts,
+                self._shared.limits.client_stall,
+            )
             self._relay = relay = Relay(
                 admitted,
                 demand,

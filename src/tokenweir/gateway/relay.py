@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tokenweir.core.request import Outcome, Usage
+from tokenweir.core.units import Nanos
 from tokenweir.driver.flight import Flight
 from tokenweir.gateway.interrupts import Cause, Interrupt
 from tokenweir.http.asgi import HeaderList, Send, header
@@ -34,6 +35,7 @@ class RelayConfig:
     clock: Clock
     ratios: TokenRatios
     timeouts: TimeoutSettings
+    client_stall_ns: Nanos
 
 
 class Relay:
@@ -102,13 +104,19 @@ class Relay:
         finally:
             response.close()
             self._close_flight()
-        await self._send({"type": "http.response.body", "body": b""})
+        await self._give({"type": "http.response.body", "body": b""})
+
+    async def _give(self, message: dict[str, object]) -> None:
+        """Send to the client, which may not stall for longer than it may."""
+        config = self._config
+        self._interrupt.limit(config.clock() + config.client_stall_ns, Cause.CLIENT_STALLED)
+        await self._send(message)
 
     async def _stream(
         self, response: UpstreamResponse, chunk: bytes, *, head: dict[str, object]
     ) -> None:
         """Pass events on until the upstream's end."""
-        config, flight, interrupt, send = self._config, self._flight, self._interrupt, self._send
+        config, flight, interrupt = self._config, self._flight, self._interrupt
         clock, idle_ns = config.clock, config.timeouts.idle
         account = self._account = StreamAccount(hides_usage=self._demand.hides_usage)
         per_chunk = config.ratios.tokens_per_chunk(self._model)
@@ -119,11 +127,10 @@ class Relay:
                 flight.first_token()
             flight.output_tokens = int(account.chunks * per_chunk)
             if passed:
-                interrupt.limit_cause = Cause.CLIENT_STALLED
                 if not self.has_started:
                     self.has_started = True
-                    await send(head)
-                await send({"type": "http.response.body", "body": passed, "more_body": True})
+                    await self._give(head)
+                await self._give({"type": "http.response.body", "body": passed, "more_body": True})
             interrupt.limit(clock() + idle_ns, Cause.IDLE_TIMEOUT)
             chunk = await response.next_chunk()
         rest = account.flush()
@@ -132,9 +139,9 @@ class Relay:
         self._outcome = account.outcome
         if not self.has_started:
             self.has_started = True
-            await send(head)
+            await self._give(head)
         if rest:
-            await send({"type": "http.response.body", "body": rest, "more_body": True})
+            await self._give({"type": "http.response.body", "body": rest, "more_body": True})
 
     async def _pass(
         self, response: UpstreamResponse, chunk: bytes, *, head: dict[str, object]
@@ -144,12 +151,11 @@ class Relay:
         interrupt, clock = self._interrupt, self._config.clock
         is_answer = response.status < 300
         self.has_started = True
-        await self._send(head)
+        await self._give(head)
         while chunk:
             if is_answer and len(kept) <= _KEPT_BYTES_MAX:
                 kept += chunk
-            interrupt.limit_cause = Cause.CLIENT_STALLED
-            await self._send({"type": "http.response.body", "body": chunk, "more_body": True})
+            await self._give({"type": "http.response.body", "body": chunk, "more_body": True})
             interrupt.limit(clock() + self._config.timeouts.idle, Cause.IDLE_TIMEOUT)
             chunk = await response.next_chunk()
         if is_answer:
