@@ -83,6 +83,7 @@ class ScriptedUpstream:
         self.metrics: Callable[[], str] | None = None
         self.is_hung = False
         self.calls: list[Call] = []
+        self.pages_asked = 0
         self.running = 0
         self.running_max = 0
         self.url = ""
@@ -139,6 +140,7 @@ class ScriptedUpstream:
             call = Call(
                 head, body=await reader.readexactly(length), writer=writer, number=len(self.calls)
             )
+            self.pages_asked += call.method == "GET"
             if self.is_hung:
                 await asyncio.Event().wait()
             if call.method == "GET":

@@ -48,6 +48,30 @@ def test_serve_when_the_file_has_a_typo_then_one_line_names_path_and_allowed_key
     ]
 
 
+async def test_serve_when_signalled_before_it_is_ready_then_it_lives() -> None:
+    """A signal that means something later ends nothing now."""
+    async with scripted(stream()) as upstream:
+        upstream.is_hung = True
+        server = Server("serve", "--upstream", upstream.url, "--port", "0", "--admin-port", "0")
+        starting = asyncio.create_task(asyncio.to_thread(server.__enter__))
+        try:
+            # The first look at the engine waits for its answer: handlers are in place by then.
+            await eventually(lambda: upstream.pages_asked > 0, within_s=20)
+            server.signal(signal.SIGUSR1)
+            await starting
+            assert ledger_of(server)["mode"] == "bypass"
+        finally:
+            await asyncio.to_thread(server.__exit__)
+
+
+@pytest.mark.parametrize("name", ["a..b", "a" * 70, "a\n", "\u2028"])
+def test_serve_when_the_host_cannot_be_a_name_then_one_line(name: str) -> None:
+    """What fails before any look-up is a mistake like any other."""
+    assert "tokenweir: cannot listen on " in one_line(
+        "--upstream", "http://127.0.0.1:9", "--host", name
+    )
+
+
 @pytest.mark.parametrize(
     ("arguments", "part"),
     [
@@ -77,7 +101,10 @@ async def test_serve_when_no_upstream_is_named_then_an_emulated_engine_answers()
         assert status_of(server.url + "/metrics") == 200
 
 
-async def test_serve_when_told_to_stop_then_streams_finish_and_newcomers_go_elsewhere() -> None:
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+async def test_serve_when_told_to_stop_then_streams_finish_and_newcomers_go_elsewhere(
+    number: signal.Signals,
+) -> None:
     """Not ready any more, 503 with advice, the running stream complete, exit code 0."""
     async with (
         session() as client,
@@ -87,7 +114,7 @@ async def test_serve_when_told_to_stop_then_streams_finish_and_newcomers_go_else
         url, body = server.url + CHAT, chat(max_tokens=20, stream=True)
         running = asyncio.create_task(post(client, url, body))
         await eventually(lambda: len(upstream.calls) == 1)
-        server.signal(signal.SIGTERM)
+        server.signal(number)
         await eventually(lambda: status_of(server.url + "/readyz") == 503)
         assert status_of(server.url + "/healthz") == 200
         refused = await post(client, url, body)

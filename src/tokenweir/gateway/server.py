@@ -58,6 +58,11 @@ def bind(host: str, port: int) -> socket.socket:
         bound = socket.socket(family, kind, proto)
     except OSError as error:
         raise ConfigError(f"cannot listen on {host}:{port}: {error.strerror}") from None
+    except ValueError:
+        # What cannot be a name at all is not even looked up.
+        raise ConfigError(
+            f"cannot listen on {host!r}:{port}: not an address or a host name"
+        ) from None
     try:
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         bound.bind(address)
@@ -101,11 +106,15 @@ class Gateway:
         self._shared: Shared | None = None
 
     async def serve(self, *, on_ready: Callable[[], None]) -> None:
-        """Serve until ``stop`` is called or SIGTERM or SIGINT arrives, then drain.
+        """Serve until ``stop`` is called or SIGTERM, SIGINT or SIGHUP arrives, then drain.
 
         Args:
             on_ready: Called once connections are accepted.
         """
+        with self._signals():
+            await self._serve(on_ready)
+
+    async def _serve(self, on_ready: Callable[[], None]) -> None:
         metrics = PrometheusMetrics()
         pools = Pools(self._settings, metrics=metrics, clock=monotonic_clock)
         watchdog = Watchdog(monotonic_clock)
@@ -128,10 +137,9 @@ class Gateway:
         await pools.start()
         while not all(server.started for server in servers):  # noqa: ASYNC110 - uvicorn has a flag only
             await asyncio.sleep(0.005)
-        with self._signals():
-            on_ready()
-            await self._stop.wait()
-            await self._drain(app, shared)
+        on_ready()
+        await self._stop.wait()
+        await self._drain(app, shared)
         for server in servers:
             server.should_exit = True
         await asyncio.gather(*serving)
@@ -167,10 +175,12 @@ class Gateway:
 
     @contextlib.contextmanager
     def _signals(self) -> Iterator[None]:
-        """Stop on SIGTERM and SIGINT, toggle bypass on SIGUSR1."""
+        """Stop on SIGTERM, SIGINT and SIGHUP, toggle bypass on SIGUSR1."""
         loop = asyncio.get_running_loop()
         actions = {signal.SIGTERM: self.stop, signal.SIGINT: self.stop}
         if hasattr(signal, "SIGUSR1"):
+            # A terminal that closes should not cut streams either.
+            actions[signal.SIGHUP] = self.stop
             actions[signal.SIGUSR1] = self._toggle_bypass
         for number, action in actions.items():
             loop.add_signal_handler(number, action)
