@@ -64,7 +64,17 @@ def test_switches_when_set_then_choose_the_mode(switches: dict[str, bool], mode:
         ),
         (
             {"pools": [{**POOL, "queue": {"wait": "0s"}}]},
-            "weir.yaml: pools[0].queue: wait_ns_max 0 is not allowed, allowed: above 0",
+            "weir.yaml: pools[0].queue.wait is '0s', "
+            "allowed: a duration above 0 with a unit, as 500ms, 5s or 2m",
+        ),
+        (
+            {
+                "pools": [POOL],
+                "listen": {"host": "0.0.0.0", "port": 9000},
+                "admin": {"listen": {"port": 9000}},
+            },
+            "weir.yaml: admin.listen.port is 9000, which is the port of listen, "
+            "allowed: another port",
         ),
         (
             {"pools": [POOL, POOL], "routes": [{"pool": "default"}]},
@@ -106,3 +116,14 @@ def test_relation_when_wrong_then_one_line_says_where_and_what_is_allowed(
     with pytest.raises(ConfigError) as caught:
         check_relations(settings_of(tree), source="weir.yaml")
     assert str(caught.value) == line
+
+
+def test_listeners_when_on_free_ports_or_other_addresses_then_they_are_right() -> None:
+    """Two free ports differ, and so do two addresses."""
+    for host, port in (("127.0.0.1", 0), ("127.0.0.2", 9000)):
+        tree = {
+            "pools": [POOL],
+            "listen": {"host": host, "port": port},
+            "admin": {"listen": {"port": port}},
+        }
+        check_relations(settings_of(tree), source="weir.yaml")

@@ -164,3 +164,129 @@ def test_file_when_missing_then_its_name_is_in_the_line(tmp_path: Path) -> None:
 def test_settings_when_read_then_they_are_frozen() -> None:
     """Nothing changes a setting behind the back of who has read it."""
     assert Settings.model_config["frozen"] is True
+
+
+def loading_error(tmp_path: Path, text: str) -> str:
+    """What is said of a file with this text, without the file's name."""
+    path = write(tmp_path, text)
+    with pytest.raises(ConfigError) as caught:
+        load_settings(path)
+    message = str(caught.value)
+    assert message.startswith(str(path))
+    return message[len(str(path)) :]
+
+
+def test_file_when_it_holds_a_bomb_then_it_is_refused_at_once(tmp_path: Path) -> None:
+    """Some hundred bytes of aliases stand for more than any memory holds."""
+    lines = ["a0: &a0 {x: 1}"]
+    lines += [f"a{n}: &a{n} [{','.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 10)]
+    message = loading_error(tmp_path, "\n".join([*lines, "listen: *a9"]))
+    assert message == ":2:10: not YAML: an alias is not taken, write the value itself"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("listen: {host: 2001-99-99}", ":1:16: not YAML: '2001-99-99' is no timestamp"),
+        ("listen: {port: !!int abc}", ":1:16: not YAML: 'abc' is no int"),
+        ("listen: {port: !!int ''}", ":1:16: not YAML: '' is no int"),
+        ("listen: {port: 0x_}", ":1:16: not YAML: '0x_' is no int"),
+        ("listen: {port: !!float abc}", ":1:16: not YAML: 'abc' is no float"),
+        ("observe: !!bool abc", ":1:10: not YAML: 'abc' is no bool"),
+        ("5: 1", ":1:1: not YAML: key '5' is not a text, which is written in quotes"),
+        ("on: 1", ":1:1: not YAML: key 'on' is not a text, which is written in quotes"),
+        ("? [a]\n: 1", ":1:3: not YAML: a key is not a text, which is written in quotes"),
+        ("&a a: *a", ":1:7: not YAML: an alias is not taken, write the value itself"),
+        ("a: " + "[" * 5_000, ": is nested too deeply"),
+    ],
+)
+def test_file_when_yaml_itself_stumbles_then_one_line_says_where(
+    tmp_path: Path, text: str, message: str
+) -> None:
+    """Whatever the parser's own code raises is a mistake in the file."""
+    assert loading_error(tmp_path, text) == message
+
+
+@pytest.mark.parametrize("port", ["9" * 5_000, "0x" + "f" * 5_000, "!!str " + "9" * 5_000])
+def test_number_when_of_thousands_of_digits_then_the_line_stays_short(
+    tmp_path: Path, port: str
+) -> None:
+    """Python itself refuses to write out such a number."""
+    message = loading_error(tmp_path, f"listen: {{port: {port}}}\npools: []")
+    assert len(message) < 300
+    assert "Traceback" not in message
+
+
+def test_key_when_it_moves_the_cursor_then_it_is_shown_escaped(tmp_path: Path) -> None:
+    """What is in the file does not steer the terminal."""
+    message = loading_error(tmp_path, '"\\e[31mred": {"a\\nb": "\\e[2J"}\nobserve: "\\e[2J"')
+    assert all(line.isprintable() for line in message.splitlines())
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "0s",
+        "0ms",
+        "0.0s",
+        "\u0663s",
+        "9" * 400 + "s",
+        "1e9s",
+        "101000000s",
+        pytest.param(10**5_000, id="huge"),
+    ],
+)
+def test_duration_when_not_one_above_zero_then_the_key_is_named(value: object) -> None:
+    """No value is nothing, overflows, or is read in another script's digits."""
+    (line,) = errors_of({"pools": [POOL], "limits": {"drain": value}})
+    assert line.startswith("weir.yaml: limits.drain is ")
+    assert "allowed: a duration above 0 with a unit, as 500ms, 5s or 2m" in line
+
+
+@pytest.mark.parametrize(
+    "value", ["9" * 400, "9" * 5_000, 10**30, pytest.param(10**5_000, id="huge"), "\u0663", "1e3"]
+)
+def test_count_when_no_such_number_then_the_key_is_named(value: object) -> None:
+    """Counts and sizes are bounded as well."""
+    for key in ("body", "connections"):
+        (line,) = errors_of({"pools": [POOL], "limits": {key: value}})
+        assert line.startswith(f"weir.yaml: limits.{key} is ")
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://a b:80",
+        "http://127.0.0.1:1/a b",
+        "http://127.0.0.1:1/a\nb",
+        "http://127.0.0.1\t:1",
+        "http://a..b:80",
+        "http://.a:80",
+        "http://-a:80",
+        "http://" + "a" * 70,
+        "http://" + "a." * 130 + "b",
+        "http://[::1",
+        "http://:80",
+        "http://:key@a:80",
+        "http://a:80?",
+        "http://a:80#",
+        "http://a:99999",
+        "http://\u00e9:80",
+        "http://a\\b",
+    ],
+)
+def test_url_when_no_request_could_be_sent_there_then_it_is_refused(url: str) -> None:
+    """The start says so, not the first request."""
+    (line,) = errors_of({"pools": [{"replicas": [{"url": url}]}]})
+    assert line.startswith("weir.yaml: pools[0].replicas[0].url is ")
+    assert line.isprintable()
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["http://a", "https://a-b.c_d.example.:8443/x/y%20z", "http://[::1]:80", "http://10.0.0.1"],
+)
+def test_url_when_right_then_it_is_taken(url: str) -> None:
+    """Names, addresses of both kinds, ports and paths."""
+    settings = settings_from({"pools": [{"replicas": [{"url": url}]}]}, source="weir.yaml")
+    assert settings.pools[0].replicas[0].url == url

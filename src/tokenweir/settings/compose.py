@@ -26,6 +26,8 @@ __all__ = [
     "route_pool",
 ]
 
+_OVERLAPPING_HOSTS = frozenset({"", "0.0.0.0", "::", "localhost"})
+
 
 def check_relations(settings: Settings, *, source: str) -> None:
     """Check what no section can see alone: names, references and the core's own ranges.
@@ -37,6 +39,7 @@ def check_relations(settings: Settings, *, source: str) -> None:
     Raises:
         ConfigError: The first mistake, in one line with its path.
     """
+    _check_listeners(settings, source=source)
     names: set[str] = set()
     for index, pool in enumerate(settings.pools):
         path = f"{source}: pools[{index}]"
@@ -118,6 +121,19 @@ def replica_id(replica: ReplicaSettings) -> ReplicaId:
 def route_pool(route: RouteSettings, settings: Settings) -> str:
     """Return the name of the pool that a route leads to."""
     return route.pool or settings.pools[0].name
+
+
+def _check_listeners(settings: Settings, *, source: str) -> None:
+    listen, admin = settings.listen, settings.admin.listen
+    if admin is None or listen.port == 0 or listen.port != admin.port:
+        return
+    # Two addresses may share a port, unless one of them is another name for the other.
+    hosts = {listen.host, admin.host}
+    if len(hosts) == 1 or hosts & _OVERLAPPING_HOSTS:
+        raise ConfigError(
+            f"{source}: admin.listen.port is {admin.port}, which is the port of listen, "
+            "allowed: another port"
+        )
 
 
 def _check_replicas(pool: PoolSettings, *, path: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 import types
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,6 +21,9 @@ __all__ = ["load_settings", "settings_from"]
 _FILE_BYTES_MAX = 1 << 20
 _ERRORS_SHOWN_MAX = 20
 _VALUE_CHARS_MAX = 60
+_TEXT_TAG = "tag:yaml.org,2002:str"
+# What may stand in a message as it is.
+_PLAIN_KEY = re.compile(r"[\w.:-]{1,60}", re.ASCII)
 
 
 def load_settings(path: Path) -> Settings:
@@ -36,12 +40,14 @@ def load_settings(path: Path) -> Settings:
     if len(content) > _FILE_BYTES_MAX:
         raise ConfigError(f"{path}: is larger than {_FILE_BYTES_MAX} bytes")
     try:
-        tree = yaml.load(content, Loader=_UniqueKeyLoader)
+        tree = yaml.load(content, Loader=_StrictLoader)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark
         where = f"{mark.line + 1}:{mark.column + 1}: " if mark is not None else " "
         raise ConfigError(f"{path}:{where}not YAML: {error.problem}") from None
-    except (yaml.YAMLError, UnicodeDecodeError, RecursionError):
+    except RecursionError:
+        raise ConfigError(f"{path}: is nested too deeply") from None
+    except (yaml.YAMLError, UnicodeDecodeError):
         raise ConfigError(f"{path}: not YAML in UTF-8") from None
     return settings_from(tree, source=str(path))
 
@@ -75,17 +81,44 @@ def settings_from(tree: Any, *, source: str) -> Settings:
     raise ConfigError("\n".join(lines)) from None
 
 
-class _UniqueKeyLoader(yaml.SafeLoader):
-    """Refuses a key that stands twice, of which YAML would silently take the last."""
+class _StrictLoader(yaml.SafeLoader):
+    """Takes what a settings file needs of YAML, and says of all else where it stands.
+
+    Keys are texts, and each stands once, where YAML would silently take the last. A value is never
+    shared by an alias: some hundred bytes of those stand for more than any memory holds.
+    """
+
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+        """Build a node, unless it is an alias."""
+        if self.check_event(yaml.AliasEvent):
+            mark = self.peek_event().start_mark  # type: ignore[no-untyped-call] # yaml's
+            raise yaml.composer.ComposerError(
+                None, None, "an alias is not taken, write the value itself", mark
+            )
+        return super().compose_node(parent, index)
+
+    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:  # noqa: FBT001, FBT002 - yaml's signature
+        """Build a value; what its type cannot be made of is a mistake like any other."""
+        try:
+            return super().construct_object(node, deep=deep)
+        except (yaml.YAMLError, RecursionError):
+            raise
+        except Exception:  # noqa: BLE001 - yaml lets through whatever int, float and datetime raise
+            kind = str(node.tag).rpartition(":")[2]
+            raise yaml.constructor.ConstructorError(
+                None, None, f"{_shown(node.value)} is no {kind}", node.start_mark
+            ) from None
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:  # noqa: FBT001, FBT002 - yaml's signature
         """Build a mapping, each key once."""
         seen = set()
         for key_node, _ in node.value:
-            key = (key_node.tag, key_node.value if isinstance(key_node.value, str) else None)
-            if key[1] is not None and key in seen:
+            key, is_text = key_node.value, key_node.tag == _TEXT_TAG
+            if not is_text or key in seen:
+                shown = f"key {_shown(key)}" if isinstance(key, str) else "a key"
+                problem = "stands twice" if is_text else "is not a text, which is written in quotes"
                 raise yaml.constructor.ConstructorError(
-                    None, None, f"key {key[1]!r} stands twice", key_node.start_mark
+                    None, None, f"{shown} {problem}", key_node.start_mark
                 )
             seen.add(key)
         return super().construct_mapping(node, deep=deep)
@@ -147,8 +180,8 @@ def _unknown_key(where: Sequence[int | str]) -> str:
     key = str(where[-1])
     model = _model_at(where[:-1])
     allowed = list(model.model_fields) if model is not None else []
-    near = difflib.get_close_matches(key, allowed, n=1)
-    hint = f", did you mean {near[0]}?" if near else ""
+    near = difflib.get_close_matches(key[:_VALUE_CHARS_MAX], allowed, n=1)
+    hint = f", did you mean {near[0]}?" if near else ","
     return f"{_path(where)} is an unknown key{hint} allowed: {', '.join(allowed)}"
 
 
@@ -176,12 +209,22 @@ def _section_in(annotation: Any) -> type[BaseModel] | None:
 def _path(where: Sequence[int | str]) -> str:
     path = ""
     for step in where:
-        path += f"[{step}]" if isinstance(step, int) else f".{step}" if path else str(step)
+        if isinstance(step, int):
+            path += f"[{step}]"
+        else:
+            key = step if _PLAIN_KEY.fullmatch(step) else _shown(step)
+            path += f".{key}" if path else key
     return path
 
 
 def _shown(value: Any) -> str:
-    text = " ".join(repr(value).split())
+    """Return a value as it may stand in a line on a terminal."""
+    try:
+        # Of a long text the beginning is enough.
+        text = repr(value[: 2 * _VALUE_CHARS_MAX] if isinstance(value, str) else value)
+        text = " ".join(text.split())
+    except ValueError:
+        return "a number of thousands of digits"
     return text if len(text) <= _VALUE_CHARS_MAX else text[: _VALUE_CHARS_MAX - 3] + "..."
 
 

@@ -7,6 +7,7 @@ Durations are in nanoseconds once read.
 from __future__ import annotations
 
 import ipaddress
+import re
 from typing import Annotated, Literal
 from urllib.parse import urlsplit
 
@@ -34,17 +35,33 @@ class _Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, str_strip_whitespace=True)
 
 
+# What RFC 3986 lets stand in a URL as it is.
+_URL = re.compile(r"[A-Za-z0-9._~:/\[\]@!$&'()*+,;=%?#-]+")
+_HOST_LABEL = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?")
+_HOST_CHARS_MAX = 253
+
+
 def _http_url(value: str) -> str:
     try:
-        parts = urlsplit(value)
+        # urlsplit itself drops line ends and more from what it is given.
+        parts = urlsplit(value if _URL.fullmatch(value) else "")
         port = parts.port
     except ValueError:
         parts, port = urlsplit(""), None
-    is_good = parts.scheme in {"http", "https"} and parts.hostname and port != 0
-    if not is_good or parts.query or parts.fragment or parts.username:
+    is_good = parts.scheme in {"http", "https"} and _is_host(parts.hostname or "") and port != 0
+    if not is_good or "?" in value or "#" in value or "@" in parts.netloc:
         raise ValueError("a URL such as http://127.0.0.1:8000, without query or user")
     # People copy the base URL of a client, which ends in /v1; our paths begin with it.
     return value.rstrip("/").removesuffix("/v1")
+
+
+def _is_host(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        labels = name.removesuffix(".").split(".")
+        return len(name) <= _HOST_CHARS_MAX and all(map(_HOST_LABEL.fullmatch, labels))
+    return True
 
 
 def _loopback(value: str) -> str:

@@ -11,7 +11,8 @@ from tokenweir.core.units import NS_PER_MS, NS_PER_S, Nanos
 
 __all__ = ["ByteCount", "Duration", "Magnitude", "parse_bytes", "parse_count", "parse_duration"]
 
-_NUMBER_AND_UNIT = re.compile(r"^\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*$")
+# So few digits that nothing overflows on the way.
+_NUMBER_AND_UNIT = re.compile(r"\s*([0-9]{1,20}(?:\.[0-9]{1,20})?)\s*([A-Za-z]*)\s*")
 _DURATIONS = {"ms": NS_PER_MS, "s": NS_PER_S, "m": 60 * NS_PER_S, "min": 60 * NS_PER_S}
 _COUNTS = {"": 1, "k": 1_000, "M": 1_000_000}
 _BYTES = {
@@ -23,6 +24,7 @@ _BYTES = {
     "MiB": 1 << 20,
     "GiB": 1 << 30,
 }
+# What a float still holds exactly. In nanoseconds it is 104 days.
 _BIGGEST = 1 << 53
 
 
@@ -30,9 +32,13 @@ def parse_duration(value: Any) -> Nanos:
     """Read ``500ms``, ``5s`` or ``2m``, in nanoseconds.
 
     Raises:
-        ValueError: It has no unit, or is something else; the text says what is allowed.
+        ValueError: It has no unit, is 0, or is something else; the text says what is allowed.
     """
-    return _parse(value, _DURATIONS, allowed="a duration above 0 with a unit, as 500ms, 5s or 2m")
+    allowed = "a duration above 0 with a unit, as 500ms, 5s or 2m"
+    duration_ns = _parse(value, _DURATIONS, allowed=allowed, most="100 days")
+    if duration_ns <= 0:
+        raise ValueError(allowed)
+    return duration_ns
 
 
 def parse_count(value: Any) -> int:
@@ -41,7 +47,9 @@ def parse_count(value: Any) -> int:
     Raises:
         ValueError: It is something else.
     """
-    return _parse(value, _COUNTS, allowed="a whole number, as 5600, 90k or 1.5M")
+    return _parse(
+        value, _COUNTS, allowed="a whole number, as 5600, 90k or 1.5M", most=str(_BIGGEST)
+    )
 
 
 def parse_bytes(value: Any) -> int:
@@ -50,17 +58,24 @@ def parse_bytes(value: Any) -> int:
     Raises:
         ValueError: It is something else.
     """
-    return _parse(value, _BYTES, allowed="a size, as 65536, 64KiB or 8MiB")
+    return _parse(
+        value, _BYTES, allowed="a size, as 65536, 64KiB or 8MiB", most=f"{_BIGGEST} bytes"
+    )
 
 
-def _parse(value: Any, units: dict[str, int], *, allowed: str) -> int:
+def _parse(value: Any, units: dict[str, int], *, allowed: str, most: str) -> int:
     if isinstance(value, bool) or not isinstance(value, (int, float, str)):
         raise ValueError(allowed)
-    match = _NUMBER_AND_UNIT.match(str(value))
+    if isinstance(value, int) and value > _BIGGEST:
+        # Python does not even write out an int of thousands of digits.
+        raise ValueError(f"{allowed}, up to {most}")
+    match = _NUMBER_AND_UNIT.fullmatch(str(value))
     if match is None or match[2] not in units:
         raise ValueError(allowed)
     scaled = float(match[1]) * units[match[2]]
-    if scaled != int(scaled) or scaled > _BIGGEST * NS_PER_S:
+    if scaled > _BIGGEST:
+        raise ValueError(f"{allowed}, up to {most}")
+    if scaled != int(scaled):
         raise ValueError(allowed)
     # A whole number is scaled as an int, since a float cannot hold every one of them.
     return int(match[1]) * units[match[2]] if match[1].isdigit() else int(scaled)
