@@ -27,6 +27,7 @@ UNKNOWN_KV_IN_FLIGHT_MAX = 32
 CAP = 100
 FRACTION = 0.95
 GATE_FRACTION = 0.88
+PEAK_FRACTION = FuturePeak().headroom_fraction
 COUNTED = ("concurrency",)
 # These ask how many tokens the pool has, and count requests where nobody knows.
 TOKEN_ROWS = ("token_reservation", "occupancy", "hard_gate", "future_peak")
@@ -79,7 +80,7 @@ def future_peak_fits(estimate: Estimate, account: Account) -> bool:
     expected = estimate.output_tokens if rows else 1
     peak = stepped_peak([*rows, (estimate.prompt_tokens, expected)])
     beside = account.draining_tokens + max(0, account.unattributed_tokens)
-    return peak + beside <= usable(account, FRACTION)
+    return peak + beside <= usable(account, PEAK_FRACTION)
 
 
 FITS: dict[str, Callable[[Estimate, Account], bool]] = {
@@ -329,11 +330,12 @@ def test_shortage_when_at_the_bound_then_the_last_token_fits(name: str) -> None:
     """The bound belongs to what fits."""
     capacity = capacity_test(name)
     account = account_with(kv_tokens=1_000, reserved=((400, 0),))
-    assert capacity.shortage(Estimate(550, 0), account) is None
-    assert capacity.shortage(Estimate(551, 0), account) == Shortage(
-        ReasonCode.OVERLOAD_KV, 1, 400, 950
+    limit = usable(account, PEAK_FRACTION if name == "future_peak" else FRACTION)
+    assert capacity.shortage(Estimate(limit - 400, 0), account) is None
+    assert capacity.shortage(Estimate(limit - 399, 0), account) == Shortage(
+        ReasonCode.OVERLOAD_KV, 1, 400, limit
     )
-    assert capacity.free_tokens(account) == 550
+    assert capacity.free_tokens(account) == limit - 400
 
 
 def test_reservation_when_outputs_are_open_then_keeps_room_for_them() -> None:
@@ -358,9 +360,11 @@ def test_peak_when_ends_lie_apart_then_promises_the_same_token_twice() -> None:
     account = account_with(kv_tokens=740, reserved=((100, 400),))
     estimate = Estimate(400, 100)
     assert TokenReservation().shortage(estimate, account) is not None
-    assert FuturePeak().shortage(estimate, account) is None
+    assert FuturePeak(headroom_fraction=FRACTION).shortage(estimate, account) is None
     tighter = account_with(kv_tokens=730, reserved=((100, 400),))
-    assert FuturePeak().shortage(estimate, tighter) == Shortage(ReasonCode.OVERLOAD_KV, 7, 500, 693)
+    assert FuturePeak(headroom_fraction=FRACTION).shortage(estimate, tighter) == Shortage(
+        ReasonCode.OVERLOAD_KV, 7, 500, 693
+    )
 
 
 def test_peak_when_all_end_together_then_is_the_sum_of_the_promises() -> None:

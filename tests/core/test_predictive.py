@@ -144,8 +144,20 @@ def test_arrive_when_no_rate_is_known_then_an_assumed_one_turns_nobody_away() ->
     """Before the first completion the rate is a guess, good for advice and for nothing else."""
     admitter = reader(kv_tokens=1_000, rate_hint_tokens_per_s=None)
     admit(admitter, asking("running", 150))
-    waiting = enqueue(admitter, asking("waiting", 800))
+    waiting = enqueue(admitter, asking("waiting", 900))
     assert waiting.expected_wait_ns > S
+
+
+def test_arrive_when_reading_alone_is_long_then_the_bound_may_follow_it() -> None:
+    """Three times the 1.5 s of an idle engine for a prompt of 3,000, and no less than the SLO."""
+    limits = QueueLimits(wait_ns_max=5 * S, first_token_slo_ns=S, first_token_unloaded_ratio=3)
+    admitter = reader(queue=limits)
+    admit(admitter, asking("running", 600))
+    # 4,050 ms less 1,500 for its prompt and 100 for the step that is running.
+    assert enqueue(admitter, asking("long", 3_000)).expires_ns == 2_450 * MS
+    admitter = reader(queue=limits)
+    admit(admitter, asking("running", 600))
+    assert enqueue(admitter, asking("short", 500)).expires_ns == 550 * MS
 
 
 def test_queue_when_the_own_reading_would_come_too_late_then_expires() -> None:
@@ -254,7 +266,7 @@ def test_redraw_when_the_room_is_gone_then_the_next_one_waits() -> None:
     admitter.progress(ONE, {reservation("a"): 150}, now_ns=0)
     assert batch_on(admitter).peak_tokens() == 314
     enqueue(admitter, request("b", output_tokens_max=4_096))
-    # 427 of the pool may be promised; after the end of the first there is room again.
+    # Both together would hold 450 before the second ends; alone it needs 150.
     assert dispatched(settle(admitter, "a", Usage(100, 150))) == ["b"]
 
 
@@ -346,7 +358,9 @@ def course(seed: int) -> list[object]:
     seen: list[object] = []
     now_ns = 0
     for index in range(400):
-        now_ns += chance.randrange(60 * MS)
+        # Now and then there is silence for longer than anything may wait.
+        now_ns += S if index % 50 == 49 else chance.randrange(60 * MS)
+        seen.extend(admitter.advance(now_ns=now_ns))
         asked = request(
             f"r{index}",
             prompt_tokens=chance.randrange(1, 900),

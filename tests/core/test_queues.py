@@ -224,6 +224,7 @@ def test_wait_bound_when_an_slo_is_known_then_is_the_tighter_of_both() -> None:
         ({"debt_tokens_max": -1}, "debt_tokens_max -1"),
         ({"wait_ns_max": 0}, "wait_ns_max 0"),
         ({"first_token_slo_ns": 0}, "first_token_slo_ns 0"),
+        ({"first_token_unloaded_ratio": -1.0}, "first_token_unloaded_ratio -1.0"),
         ({"slo_fraction": 0.0}, "slo_fraction 0.0"),
         ({"slo_fraction": 1.5}, "slo_fraction 1.5"),
     ],
