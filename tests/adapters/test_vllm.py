@@ -1,6 +1,7 @@
 """vLLM's page becomes signals, garbage becomes none, and silence becomes ill health."""
 
 import asyncio
+import functools
 import logging
 from collections.abc import Callable
 from pathlib import Path
@@ -109,6 +110,90 @@ def test_page_when_garbage_then_nothing_breaks(text: str) -> None:
 def test_value_when_not_a_number_then_left_out(value: str) -> None:
     """Such a value is no count."""
     assert read_page(f"vllm:num_requests_running {value}\n").running is None
+
+
+def size_page(tokens: object, *, used: object = 0.5) -> str:
+    """A page that tells a size and how much of it is used."""
+    return (
+        f'vllm:cache_config_info{{kv_cache_size_tokens="{tokens}"}} 1\n'
+        f"vllm:kv_cache_usage_perc {used}\nvllm:num_requests_running 3\n"
+    )
+
+
+def size_answer(tokens: int) -> Page:
+    """The answer with such a page of a full engine."""
+    return Page(size_page(tokens, used=1))
+
+
+@pytest.mark.parametrize(
+    "size", ["\u00b2", "\u0663", "9" * 30, "9" * 400, "9" * 5_000, "-5", "0", "1e3"]
+)
+def test_size_when_no_engine_has_it_then_left_out_and_the_rest_is_read(size: str) -> None:
+    """One garbled label costs no more than itself."""
+    assert read_page(size_page(size)) == VllmPage(0.5, None, 3, None, None)
+    blocks = f'vllm:cache_config_info{{num_gpu_blocks="{size}",block_size="16"}} 1\n'
+    assert read_page(blocks).kv_tokens is None
+
+
+@pytest.mark.parametrize("used", ["5", "-1", "1e308", "NaN"])
+def test_used_when_it_is_no_fraction_then_left_out(used: str) -> None:
+    """What is read as full would refuse everybody."""
+    assert read_page(size_page(1_000, used=used)) == VllmPage(None, 1_000, 3, None, None)
+
+
+def test_counts_when_their_sum_overflows_then_left_out() -> None:
+    """Two ranks that say nonsense do not break the look."""
+    text = "".join(
+        f"{name} 1e308\n" * 2
+        for name in ("vllm:num_requests_running", "vllm:num_preemptions_total")
+    )
+    assert read_page(text) == VllmPage()
+
+
+async def test_size_when_it_jumps_then_believed_after_three_looks_in_a_row() -> None:
+    """One wrong page changes nothing, also not what is taken to be used; a new engine does."""
+    engine = Engine()
+    looker = telemetry(engine)
+    seen = []
+    for size in (1_000, 1_500, 1, 1_500, 1, 2, 1, 1, 1, 1_500, 1_500, 1_500):
+        engine.pages["metrics"] = functools.partial(size_answer, size)
+        signals = await looker.look()
+        assert signals is not None
+        seen.append((signals.kv_tokens, signals.kv_used_tokens))
+    known = (1_500, 1_500)
+    doubted = (1_500, None)
+    assert seen == [
+        (1_000, 1_000), known, doubted, known, doubted, doubted, doubted, doubted, (1, 1),
+        (1, None), (1, None), known,
+    ]  # fmt: skip
+
+
+async def test_size_when_the_engine_was_away_then_the_new_one_is_believed_at_once() -> None:
+    """It may have been started with another model."""
+    engine = Engine(metrics=lambda: Page(size_page(1_000)))
+    looker = telemetry(engine)
+    await looker.look()
+    engine.pages["metrics"] = refused
+    await looker.look()
+    engine.pages["metrics"] = lambda: Page(size_page(90_000))
+    signals = await looker.look()
+    assert signals is not None
+    assert (signals.kv_tokens, signals.kv_used_tokens) == (90_000, 45_000)
+
+
+async def test_size_when_not_repeated_then_it_is_stale() -> None:
+    """What was told once is no reason to refuse for good later."""
+    pages = [size_page(1), "", "", size_page(1), size_page(90_000)]
+    engine = Engine(metrics=lambda: Page(pages.pop(0)))
+    looker = telemetry(engine)
+    fixed = telemetry(Engine(), kv_tokens=5)
+    stale = [looker.is_size_stale()]
+    for _ in range(5):
+        await looker.look()
+        await fixed.look()
+        stale.append(looker.is_size_stale())
+    assert stale == [False, False, False, True, False, True]
+    assert not fixed.is_size_stale()
 
 
 async def test_look_when_page_is_good_then_signals_carry_the_middle_of_the_request() -> None:

@@ -222,6 +222,37 @@ def test_zeros_when_foreign_traffic_was_seen_then_the_surcharge_fades() -> None:
     assert account.unattributed_tokens == 0
 
 
+def test_reading_when_larger_than_the_pool_then_counts_as_a_full_one() -> None:
+    """No look, however wrong, adds more than the pool, and the next ones outweigh it soon."""
+    ledger = ledger_with(kv_tokens=1_000)
+    ledger.calibrate(Signals(ONE, scraped_ns=0, kv_used_tokens=10**29), now_ns=0)
+    assert ledger.accounts[ONE].unattributed_tokens == 300
+
+
+def test_size_when_another_then_what_was_learned_of_the_old_pool_is_forgotten() -> None:
+    """A correction is one of a pool; another size is another pool."""
+    ledger = ledger_with(kv_tokens=10**9)
+    account = ledger.accounts[ONE]
+    ledger.calibrate(Signals(ONE, scraped_ns=0, kv_used_tokens=5 * 10**8), now_ns=0)
+    assert account.unattributed_tokens == 15 * 10**7
+    ledger.calibrate(Signals(ONE, scraped_ns=S, kv_tokens=1_000, kv_used_tokens=100), now_ns=S)
+    assert account.unattributed_tokens == 30
+    ledger.calibrate(Signals(ONE, scraped_ns=2 * S, kv_tokens=500), now_ns=2 * S)
+    assert account.unattributed_tokens == 0
+
+
+def test_correction_when_nobody_vouches_for_it_any_more_then_it_fades() -> None:
+    """Looks that tell nothing of KV keep it for ten seconds, and then take it back step by step."""
+    ledger = ledger_with(kv_tokens=1_000)
+    account = ledger.accounts[ONE]
+    ledger.calibrate(Signals(ONE, scraped_ns=0, kv_used_tokens=1_000), now_ns=0)
+    terms = []
+    for second in (5, 10, 11, 12, 60, 61):
+        ledger.calibrate(Signals(ONE, scraped_ns=second * S), now_ns=second * S)
+        terms.append(account.unattributed_tokens)
+    assert terms == [300, 300, 210, 147, 103, 72]
+
+
 def test_look_when_older_than_the_last_then_is_ignored() -> None:
     """Scrapes that overtake each other do not turn the account back."""
     calibration = Calibration(CalibrationConfig(gain=1.0))

@@ -264,6 +264,28 @@ async def test_pages_when_the_metrics_are_garbage_then_requests_are_served() -> 
             assert "Traceback" not in server.log()
 
 
+async def test_size_when_wrong_once_and_never_told_again_then_nobody_is_refused_for_good() -> None:
+    """A size that is stale is a reason to come back later, and the right one is believed."""
+    size = 'vllm:cache_config_info{kv_cache_size_tokens="%d"} 1\nvllm:kv_cache_usage_perc 0\n'
+    pages = [size % 1]
+    pool = {"scrape": {"interval": "100ms"}}
+    async with session() as client, scripted(stream()) as upstream:
+        upstream.metrics = lambda: pages[-1]
+        async with gateway(upstream.url, pool=pool) as server:
+            got = await post(client, server.url + CHAT, chat(max_tokens=5))
+            assert (got.status, got.code) == (400, "request_too_large")
+            pages.append("")
+            asked = upstream.pages_asked
+            await eventually(lambda: upstream.pages_asked > asked + 4)
+            got = await post(client, server.url + CHAT, chat(max_tokens=5))
+            assert (got.status, got.code) == (429, "overload_kv")
+            assert int(got.headers["retry-after"]) >= 1
+            pages.append(size % 16_000)
+            asked = upstream.pages_asked
+            await eventually(lambda: upstream.pages_asked > asked + 6)
+            assert (await post(client, server.url + CHAT, chat(max_tokens=5))).status == 200
+
+
 async def test_client_when_it_takes_nothing_of_its_answer_then_cut_after_its_own_limit() -> None:
     """The limit of a client counts once an answer has begun, not the one of the engine."""
 

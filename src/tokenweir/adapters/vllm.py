@@ -2,7 +2,8 @@
 
 Reads the current and the older names. A page that cannot be read tells nothing and is warned of
 once; it never stops anything. An engine that answers HTTP at all is healthy: only silence, or a
-refused connection, is not.
+refused connection, is not. A size that suddenly differs much from the last one is believed when
+three looks in a row agree on it, unless the engine was away in between.
 """
 
 from __future__ import annotations
@@ -35,6 +36,14 @@ _PAGE_BYTES_MAX = 4 << 20
 # Silence is believed after this many looks in a row.
 _SILENT_LOOKS_MAX = 3
 _LOOKS_BETWEEN_MODELS = 60
+# No engine has more tokens or requests than this; what is larger is garbage.
+_COUNT_MAX = 10**12
+_COUNT = re.compile(r"[0-9]{1,13}")
+# A size that differs by more than this factor has to be seen so many times in a row.
+_SIZE_FACTOR_MAX = 2
+_SIZE_LOOKS_MIN = 3
+# After so many looks that did not tell it, the size is an old one.
+_SIZE_STALE_LOOKS = 2
 
 _logger = logging.getLogger(__name__)
 
@@ -84,8 +93,8 @@ def read_page(text: str) -> VllmPage:
     used = next((sums[name] for name in _USED if name in sums), None)
     preemptions = next((sums[name] for name in _PREEMPTIONS if name in sums), None)
     return VllmPage(
-        used_fraction=None if used is None else min(max(sum(used) / len(used), 0.0), 1.0),
-        kv_tokens=kv_tokens or None,
+        used_fraction=_fraction(used),
+        kv_tokens=kv_tokens if 0 < kv_tokens <= _COUNT_MAX else None,
         running=_total(sums.get(_RUNNING)),
         waiting=_total(sums.get(_WAITING)),
         preemptions_total=_total(preemptions),
@@ -125,6 +134,10 @@ class VllmTelemetry:
         self._silent_looks = 0
         self._kv_tokens = kv_tokens
         self._is_size_set = kv_tokens is not None
+        self._doubted_tokens: int | None = None
+        self._doubted_looks = 0
+        self._looks_since_size: int | None = None
+        self._was_away = False
         self._has_warned = False
         self._is_up = True
         self._looks_to_models = 0
@@ -133,6 +146,8 @@ class VllmTelemetry:
     async def look(self) -> Signals | None:
         """Ask once; see ``Telemetry``."""
         start_ns = self._clock()
+        if self._looks_since_size is not None:
+            self._looks_since_size += 1
         try:
             async with asyncio.timeout(self._timeout_s):
                 status, text = await self._get("/metrics")
@@ -154,11 +169,17 @@ class VllmTelemetry:
             return Signals(self._replica, scraped_ns)
         return self._signals(page, scraped_ns)
 
+    def is_size_stale(self) -> bool:
+        """Tell whether the size is one that the engine told once and has not repeated lately."""
+        if self._is_size_set or self._looks_since_size is None:
+            return False
+        return self._doubted_looks > 0 or self._looks_since_size >= _SIZE_STALE_LOOKS
+
     def _signals(self, page: VllmPage, scraped_ns: Nanos) -> Signals:
-        if not self._is_size_set and page.kv_tokens is not None:
-            self._kv_tokens = page.kv_tokens
+        is_believed = self._believes(page.kv_tokens)
         # The fraction is one of the engine's own size, whatever we were told to believe.
-        size, used = page.kv_tokens or self._kv_tokens, page.used_fraction
+        size = (page.kv_tokens or self._kv_tokens) if is_believed else None
+        used = page.used_fraction
         return Signals(
             self._replica,
             scraped_ns,
@@ -168,6 +189,25 @@ class VllmTelemetry:
             waiting=page.waiting,
             preemptions_total=page.preemptions_total,
         )
+
+    def _believes(self, told_tokens: int | None) -> bool:
+        """Take in a told size; returns whether it is believed, or there was none."""
+        if self._is_size_set or told_tokens is None:
+            return True
+        known = self._kv_tokens
+        is_near = known is None or (
+            told_tokens <= known * _SIZE_FACTOR_MAX and known <= told_tokens * _SIZE_FACTOR_MAX
+        )
+        if not is_near and not self._was_away:
+            is_again = told_tokens == self._doubted_tokens
+            self._doubted_looks = self._doubted_looks + 1 if is_again else 1
+            self._doubted_tokens = told_tokens
+            if self._doubted_looks < _SIZE_LOOKS_MIN:
+                return False
+        self._kv_tokens, self._looks_since_size = told_tokens, 0
+        self._doubted_tokens, self._doubted_looks = None, 0
+        self._was_away = False
+        return True
 
     async def _look_at_models(self) -> None:
         """Learn the context; an engine that does not tell, or not yet, changes nothing."""
@@ -200,8 +240,9 @@ class VllmTelemetry:
         if self._is_up:
             _logger.warning("replica %s %s: nothing is sent to it", self._replica, what)
             self._is_up = False
-        # It may come back with another model.
+        # It may come back with another model, or another size.
         self._looks_to_models = 0
+        self._was_away = True
         return Signals(self._replica, self._clock(), is_healthy=False)
 
     def _up(self) -> None:
@@ -237,7 +278,7 @@ def read_context(text: str) -> int | None:
         lengths = [row.get("max_model_len") for row in rows]
     except (ValueError, RecursionError, KeyError, TypeError, AttributeError):
         return None
-    return min((n for n in lengths if type(n) is int and n > 0), default=None)
+    return min((n for n in lengths if type(n) is int and 0 < n <= _COUNT_MAX), default=None)
 
 
 def _number(text: str) -> float | None:
@@ -245,7 +286,14 @@ def _number(text: str) -> float | None:
         value = float(text)
     except ValueError:
         return None
-    return value if math.isfinite(value) else None
+    return value if math.isfinite(value) and abs(value) <= _COUNT_MAX else None
+
+
+def _fraction(values: list[float] | None) -> float | None:
+    """Return the mean of what are fractions; None where there is none among them."""
+    # A little more than 1 is rounding, and what is no fraction says nothing.
+    fractions = [value for value in values or () if -0.01 <= value <= 1.01]
+    return min(max(sum(fractions) / len(fractions), 0.0), 1.0) if fractions else None
 
 
 def _total(values: list[float] | None) -> int | None:
@@ -254,10 +302,11 @@ def _total(values: list[float] | None) -> int | None:
 
 def _kv_tokens(labels: dict[str, str]) -> int:
     """Return the pool's size of one engine from the labels of its configuration, 0 if unknown."""
-    size = labels.get("kv_cache_size_tokens", "")
-    if size.isdigit() and int(size) > 0:
-        return int(size)
-    blocks, block_size = labels.get("num_gpu_blocks", ""), labels.get("block_size", "")
-    if blocks.isdigit() and block_size.isdigit():
-        return int(blocks) * int(block_size)
-    return 0
+    size = _label_count(labels, "kv_cache_size_tokens")
+    return size or _label_count(labels, "num_gpu_blocks") * _label_count(labels, "block_size")
+
+
+def _label_count(labels: dict[str, str], name: str) -> int:
+    """Return a count from a label, 0 where it is none."""
+    text = labels.get(name, "")
+    return int(text) if _COUNT.fullmatch(text) else 0

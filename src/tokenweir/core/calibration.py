@@ -7,7 +7,9 @@ Reservations are never overwritten, so a settle after a calibration releases wha
 more. A negative d is believed only once it has lasted ``credit_patience_ns`` without a preemption,
 and then at most for half of the held prompt tokens: it is prefix sharing, if it is anything. Stale
 telemetry gives no credit, and neither does an engine that claims to hold nothing while our requests
-run on it: shared KV is KV still, so such a look is broken.
+run on it: shared KV is KV still, so such a look is broken. A pool of another size is another
+engine, of which nothing is known; what no look has told for ``forget_ns`` fades by the gain at each
+look that does not tell.
 Trade-off: a small gain rides out scrape noise but follows foreign traffic late.
 Source: taking the difference at the scrape's own time matters because 0.7 s of lag alone looks like
 a tenth of the pool after a spike.
@@ -36,6 +38,7 @@ class CalibrationConfig:
         alarm_patience_ns: See above.
         credit_patience_ns: How long a negative drift must last before it is believed.
         credit_fraction_max: Largest believed share of the held prompt tokens.
+        forget_ns: After this long without KV telemetry the correction fades.
     """
 
     gain: float = 0.3
@@ -45,6 +48,7 @@ class CalibrationConfig:
     alarm_patience_ns: Nanos = 10 * NS_PER_S
     credit_patience_ns: Nanos = 10 * NS_PER_S
     credit_fraction_max: float = 0.5
+    forget_ns: Nanos = 10 * NS_PER_S
 
     def __post_init__(self) -> None:
         """Check ranges."""
@@ -117,6 +121,21 @@ class Calibration:
             self._negative_since_ns = scraped_ns
         self.unattributed_tokens = self._believed(scraped_ns, held_prompt_tokens=held_prompt_tokens)
         return self._is_alarming(drift, kv_tokens=kv_tokens, scraped_ns=scraped_ns)
+
+    def forget(self) -> None:
+        """Drop the correction: the engine is another one."""
+        self._smoothed_tokens = 0.0
+        self._negative_since_ns = self._beyond_since_ns = None
+        self._preemptions_total = None
+        self.unattributed_tokens = self.drift_tokens = 0
+
+    def fade(self, *, now_ns: Nanos) -> bool:
+        """Note a look that told nothing; returns whether the correction has changed by it."""
+        if self.scraped_ns is None or now_ns - self.scraped_ns <= self._config.forget_ns:
+            return False
+        self._smoothed_tokens *= 1 - self._config.gain
+        self.unattributed_tokens = max(0, round(self._smoothed_tokens))
+        return True
 
     def is_stale(self, *, now_ns: Nanos) -> bool:
         """Tell whether telemetry once came and has stopped coming."""

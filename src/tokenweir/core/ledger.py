@@ -304,18 +304,25 @@ class Ledger:
         """Take in what an engine says of its KV; returns whether drift is alarming.
 
         Reservations are left alone: only the account's unattributed term moves. Of garbage the
-        least is believed: a pool has tokens, a reading is not negative, a look not in the future.
+        least is believed: a pool has tokens and holds no more than those, a reading is not
+        negative, a look not in the future.
         """
         account = self.accounts[signals.replica]
         if signals.kv_tokens is not None and signals.kv_tokens > 0:
+            if account.kv_tokens not in {None, signals.kv_tokens}:
+                account.calibration.forget()
+                account.unattributed_tokens = 0
             account.kv_tokens = signals.kv_tokens
         if signals.kv_used_tokens is None:
+            if account.calibration.fade(now_ns=now_ns):
+                account.unattributed_tokens = account.calibration.unattributed_tokens
             return False
+        real_tokens = max(0, signals.kv_used_tokens)
+        if account.kv_tokens is not None:
+            real_tokens = min(real_tokens, account.kv_tokens)
         scraped_ns = min(signals.scraped_ns, now_ns)
         is_alarming = account.calibration.calibrate(
-            real_tokens=(
-                max(0, signals.kv_used_tokens) + max(0, signals.waiting_prompt_tokens or 0)
-            ),
+            real_tokens=real_tokens + max(0, signals.waiting_prompt_tokens or 0),
             held_tokens=account.held_tokens_at(scraped_ns, now_ns=now_ns),
             held_prompt_tokens=account.held_prompt_tokens,
             kv_tokens=account.kv_tokens or 0,

@@ -50,6 +50,8 @@ _LAST_WORD_S = 2.0
 # For a client to stop sending a body that is refused.
 _LINGER_S = 1.0
 _ENGINE_BUSY = 503
+# Some looks at an engine later its size is known again, or believed.
+_STALE_SIZE_RETRY_NS = 5 * NS_PER_S
 
 _REASON_OF_FAULT = {
     UpstreamFault.UNREACHABLE: ReasonCode.UPSTREAM_UNREACHABLE,
@@ -208,6 +210,8 @@ class Exchange:
         self._interrupt.limit(NEVER_NS, Cause.TOTAL_TIMEOUT)
         admitted = await pool.driver.admit(request)
         if isinstance(admitted, Reject):
+            if pool.is_size_stale:
+                admitted = _not_for_good(admitted)
             await self._refuse(_with_cause(admitted, earlier))
             return None
         self._flight = admitted
@@ -397,6 +401,18 @@ def _verdict(flight: Flight, demand: Demand) -> tuple[Verdict, ReasonCode]:
         return Verdict.QUEUE, ReasonCode.WAITING
     verdict = Verdict.DEGRADE if demand.is_lowered else Verdict.ADMIT
     return verdict, flight.admit.reason
+
+
+def _not_for_good(reject: Reject) -> Reject:
+    """Let a refusal for good, by a size that may not be true any more, be one for now."""
+    if reject.reason not in {ReasonCode.TOO_LARGE, ReasonCode.OUTPUT_MAX_TOO_LARGE}:
+        return reject
+    return dataclasses.replace(
+        reject,
+        reason=ReasonCode.OVERLOAD_KV,
+        retry_after_ns=_STALE_SIZE_RETRY_NS,
+        wait_ns=_STALE_SIZE_RETRY_NS,
+    )
 
 
 def _with_cause(reject: Reject, earlier: UpstreamFault | None) -> Reject:

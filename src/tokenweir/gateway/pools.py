@@ -54,6 +54,11 @@ class Pool:
     telemetries: Sequence[VllmTelemetry]
 
     @property
+    def is_size_stale(self) -> bool:
+        """Whether a replica's size is one that it has not repeated lately."""
+        return any(telemetry.is_size_stale() for telemetry in self.telemetries)
+
+    @property
     def context_tokens(self) -> int | None:
         """The smallest context of its replicas, None where none has told."""
         known = [t.context_tokens for t in self.telemetries if t.context_tokens is not None]
