@@ -10,6 +10,9 @@ from tokenweir.settings.model import Settings
 
 POOL = {"replicas": [{"url": "http://127.0.0.1:8000"}]}
 
+# Python refuses to write out an int of so many digits.
+HUGE = pytest.param(10**5_000, id="huge")
+
 FULL = """
 listen: {host: 127.0.0.1, port: 9000}
 admin: {listen: {port: 9001}}
