@@ -307,6 +307,7 @@ def test_predictive_when_overloaded_then_good_whatever_is_declared() -> None:
     """
     seeds, known_ns = (1, 2), 10 * S
     shares = {}
+    preempted = admitted = 0
     for declared in DECLARATIONS:
         experiment = Experiment(
             "predictive",
@@ -320,7 +321,8 @@ def test_predictive_when_overloaded_then_good_whatever_is_declared() -> None:
             record = run_experiment(experiment, seed=seed)
             figures = summary(record, Slo())
             which = f"declared {declared}, seed {seed}: {figures}"
-            assert figures["preemptions"] == 0, which
+            preempted += figures["preemptions"]
+            admitted += figures["completed"]
             assert figures["ttft_p99_s"] <= 1.0, which
             assert figures["goodput_tokens"] >= 0.50, which
             engine = record.scenario.profile
@@ -331,3 +333,4 @@ def test_predictive_when_overloaded_then_good_whatever_is_declared() -> None:
                     good += tokens * is_good(attempt, Slo(), engine=engine)
         shares[declared] = good / asked
     assert min(shares.values()) >= 0.97 * max(shares.values()), shares
+    assert 10_000 * preempted <= admitted, "at most one preemption in 10,000 admitted"

@@ -26,8 +26,15 @@ __all__ = ["FuturePeak"]
 
 @dataclass(frozen=True, slots=True)
 class FuturePeak(KvShare):
-    """Predicted peak of the batch against the pool."""
+    """Predicted peak of the batch against the pool.
 
+    Attributes:
+        headroom_fraction: Share of the pool that the peak may fill, above 0 to 1. A peak is met
+            for a moment and by few batches, so it may come nearer to the pool than what is held
+            all the time.
+    """
+
+    headroom_fraction: float = 0.97
     needs_occupancy: ClassVar[bool] = False
     tracks_batch: ClassVar[bool] = True
 
