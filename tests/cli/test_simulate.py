@@ -100,6 +100,13 @@ def test_replay_when_a_person_runs_it_then_capacity_and_buckets_are_shown() -> N
         (("replay", "azure-conv", "--wait", "0s"), "--wait"),
         (("replay", "azure-conv", "--requests", "1"), "--requests 1"),
         (("replay", "azure-conv", "--wait-items", "-1"), "items_max -1"),
+        (("replay", "azure-conv", "--load", "inf"), "allowed: 0.001 to 1,000"),
+        (("replay", "azure-conv", "--load", "1e-300"), "allowed: 0.001 to 1,000"),
+        (("replay", "azure-conv", "--load", "0.001"), "spread over 184 h, allowed: up to 168 h"),
+        (("replay", "azure-conv", "--step", "0.001x@0s"), "allowed: up to 168 h"),
+        (("replay", "azure-conv", "--step", f"{'9' * 400}x@0s"), "3x@30s"),
+        (("replay", "azure-conv", "--retry", "fixed", "--retries", "1000000000"), "0 to 20"),
+        (("replay", "azure-conv", "--seeds", "1000000000000"), "allowed: 1 to 1,000"),
         (("simulate", "article", "--seeds", "0"), "--seeds 0"),
     ],
 )

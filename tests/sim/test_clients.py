@@ -41,3 +41,20 @@ def test_client_model_when_retry_is_unknown_then_the_error_lists_them() -> None:
 def test_client_when_it_never_retries_then_nothing_is_drawn() -> None:
     """The default client gives up at once."""
     assert _delays(ClientModel(), advice_ns=S) == [None] * 4
+
+
+def test_exponential_clients_when_they_go_on_then_no_delay_exceeds_a_minute() -> None:
+    """Twenty retries do not take longer than the universe has."""
+    model = client_model("exponential", retries_max=20, timeout_ns=None)
+    delays = [model.retry_delay_ns(n, draw=0.0, advice_ns=None, is_refused=True) for n in range(20)]
+    assert delays[7] == 25_600_000_000
+    assert max(delay or 0 for delay in delays) == 60 * S
+
+
+@pytest.mark.parametrize("retries", [-1, 21, 10**12])
+def test_client_model_when_retries_are_out_of_range_then_the_error_says_what_is_allowed(
+    retries: int,
+) -> None:
+    """A client that never gives up would be a run that never ends."""
+    with pytest.raises(ConfigError, match="allowed: 0 to 20"):
+        client_model("fixed", retries_max=retries, timeout_ns=None)

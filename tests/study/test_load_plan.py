@@ -73,6 +73,12 @@ def test_plan_when_lengths_are_tiny_then_each_request_can_still_be_made() -> Non
         ({"speed": -1.0}, "speed -1 is not allowed"),
         ({"length_ratio": 0.0}, "scale-tokens 0 is not allowed"),
         ({"requests_max": 0}, "requests 0 is not allowed"),
+        ({"rate_rps": 1e-300}, "rate 1e-300 is not allowed"),
+        ({"rate_rps": float("inf")}, "rate inf is not allowed"),
+        ({"rate_rps": 1e-4}, "spread over 2,778 h, allowed: up to 168 h"),
+        ({"length_ratio": 1e9}, "scale-tokens 1e.09 is not allowed"),
+        ({"length_ratio": 1e3}, "a prompt of 1,001,000 tokens"),
+        ({"seed": -1}, "seed -1 is not allowed, allowed: 0 to"),
         ({"declaration": "most"}, "unknown declared maximum 'most'"),
         ({"skip_ns": 2_000 * NS_PER_S}, "skip 2000 s leaves nothing"),
     ],
@@ -83,6 +89,13 @@ def test_plan_when_a_setting_is_wrong_then_the_error_says_what_is_allowed(
     """Bad numbers never become a load."""
     with pytest.raises(ConfigError, match=message):
         plan_requests(TRACE, LoadShape(**fields))  # type: ignore[arg-type]  # a row of a table
+
+
+@pytest.mark.parametrize("load", [0.0, 1e-300, float("inf"), float("nan")])
+def test_rate_for_load_when_out_of_range_then_the_error_says_what_is_allowed(load: float) -> None:
+    """A multiple of capacity has a range."""
+    with pytest.raises(ConfigError, match=r"allowed: 0\.001 to 1,000"):
+        rate_for_load(TRACE, LoadShape(), load=load, profile=profile("demo"))
 
 
 def test_rate_for_load_when_applied_then_it_is_that_multiple_of_capacity() -> None:

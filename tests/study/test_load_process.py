@@ -137,6 +137,17 @@ def test_load_when_printed_for_people_then_the_table_names_the_figures() -> None
         (["--step", "often"], "step 'often' is not allowed, allowed: FACTORx@SECONDSs"),
         (["--output-max", "most"], "unknown declared maximum 'most', allowed: exact"),
         (["--url", "ftp://127.0.0.1"], "url 'ftp://127.0.0.1' is not allowed"),
+        (["--url", "http://127.0.0.1:1/nope"], "url 'http://127.0.0.1:1/nope' is not allowed"),
+        (["--url", "http://127.0.0.1:1?a=b"], "followed by nothing or /v1"),
+        (["--url", "http://127.0.0.1:99999"], "url 'http://127.0.0.1:99999' is not allowed"),
+        (["--url", "http://u:p@127.0.0.1:1"], "is not allowed, allowed: http://HOST:PORT"),
+        (["--url", "http://a..b"], "url 'http://a..b' is not allowed"),
+        (["--url", "http://[::1"], "url 'http://[::1' is not allowed"),
+        (["--api-key", "a\nb"], "this api key is not allowed"),
+        (["--model", "a\nb"], "model 'a\\nb' is not allowed"),
+        (["--seed", "-1"], "seed -1 is not allowed"),
+        (["--retries", "1000000000"], "retries 1000000000 is not allowed, allowed: 0 to 20"),
+        (["--scale-tokens", "1e9"], "scale-tokens 1e+09 is not allowed"),
     ],
 )
 def test_load_when_an_option_is_wrong_then_one_line_says_what_is_allowed(

@@ -13,7 +13,12 @@ from dataclasses import dataclass
 from tokenweir.core.errors import ConfigError
 from tokenweir.core.units import NS_PER_MS, NS_PER_S, Nanos
 
-__all__ = ["RETRIES", "ClientModel", "article_clients", "client_model"]
+__all__ = ["RETRIES", "RETRIES_MAX", "ClientModel", "article_clients", "client_model"]
+
+# More would be a client that never gives up, and a run that never ends.
+RETRIES_MAX = 20
+
+_EXPONENTIAL_NS_MAX = 60 * NS_PER_S
 
 # (attempt that failed, counted from 0; advice or None) -> delay
 DelayRule = Callable[[int, Nanos | None], Nanos]
@@ -24,7 +29,7 @@ def _fixed(attempt: int, retry_after_ns: Nanos | None) -> Nanos:
 
 
 def _exponential(attempt: int, retry_after_ns: Nanos | None) -> Nanos:
-    return (200 * NS_PER_MS) << attempt
+    return min((200 * NS_PER_MS) << attempt, _EXPONENTIAL_NS_MAX)
 
 
 def _obeying(attempt: int, retry_after_ns: Nanos | None) -> Nanos:
@@ -85,8 +90,10 @@ def client_model(retry: str, *, retries_max: int, timeout_ns: Nanos | None) -> C
     """Build clients of one row of ``RETRIES``.
 
     Raises:
-        ConfigError: No such row.
+        ConfigError: No such row, or too many retries.
     """
+    if not 0 <= retries_max <= RETRIES_MAX:
+        raise ConfigError(f"--retries {retries_max} is not allowed, allowed: 0 to {RETRIES_MAX}")
     if retry not in RETRIES:
         raise ConfigError(f"unknown client retry {retry!r}, allowed: {', '.join(RETRIES)}")
     return ClientModel(

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
@@ -21,7 +22,10 @@ from pathlib import Path
 from tokenweir.core.errors import ConfigError
 from tokenweir.core.units import NS_PER_MS, NS_PER_S, Nanos
 
-__all__ = ["BUNDLED", "Arrival", "bundled", "read_trace"]
+__all__ = ["BUNDLED", "REQUEST_TOKENS_MAX", "Arrival", "bundled", "read_trace"]
+
+# Above the context of any model there is; one prompt more would take a simulated engine for ever.
+REQUEST_TOKENS_MAX = 10_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +55,10 @@ BUNDLED: dict[str, str] = {
 
 _AZURE_HEADER = "TIMESTAMP,ContextTokens,GeneratedTokens"
 _SERVEGEN_HEADER = "arrival_s,tenant,prompt_tokens,output_tokens"
+
+# In ns since 1970 it is the year 2262; what counts is the span, which whoever replays it checks.
+_TIME_NS_MAX = 1 << 63
+_LINE_CHARS_MAX = 1 << 20
 
 _Fields = tuple[Nanos, int, int, str]
 
@@ -88,7 +96,7 @@ def read_trace(path: str | Path, *, limit: int | None = None) -> list[Arrival]:
     path = Path(path)
     try:
         arrivals = [Arrival(*fields) for fields in _rows(path, limit=limit)]
-    except (OSError, EOFError, UnicodeDecodeError) as exc:
+    except (OSError, EOFError, UnicodeDecodeError, zlib.error) as exc:
         reason = exc.strerror if isinstance(exc, OSError) and exc.strerror else exc
         raise ConfigError(f"{path}: cannot be read as a trace: {reason}") from exc
     if not arrivals:
@@ -104,10 +112,12 @@ def read_trace(path: str | Path, *, limit: int | None = None) -> list[Arrival]:
 def _rows(path: Path, *, limit: int | None) -> Iterator[_Fields]:
     opener = gzip.open if path.suffix == ".gz" else open
     with opener(path, "rt", encoding="utf-8") as lines:
-        first = lines.readline().strip()
+        first = lines.readline(_LINE_CHARS_MAX).strip()
         parse, expected, is_header = _format_of(first, path=path)
         count = 0
-        numbered: Iterator[tuple[int, str]] = enumerate(lines, start=2)
+        numbered: Iterator[tuple[int, str]] = enumerate(
+            iter(lambda: lines.readline(_LINE_CHARS_MAX), ""), start=2
+        )
         if not is_header:
             numbered = _chain_first(first, numbered)
         for number, line in numbered:
@@ -118,7 +128,7 @@ def _rows(path: Path, *, limit: int | None) -> Iterator[_Fields]:
                 continue
             try:
                 fields = parse(text)
-            except (ValueError, KeyError, TypeError, OverflowError):
+            except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
                 raise ConfigError(
                     f"{path}:{number}: broken trace line {text[:80]!r}, expected {expected}"
                 ) from None
@@ -126,6 +136,11 @@ def _rows(path: Path, *, limit: int | None) -> Iterator[_Fields]:
                 raise ConfigError(
                     f"{path}:{number}: time below 0 or token counts below 1 in {text[:80]!r}, "
                     f"expected {expected}"
+                )
+            if fields[0] > _TIME_NS_MAX or max(fields[1], fields[2]) > REQUEST_TOKENS_MAX:
+                raise ConfigError(
+                    f"{path}:{number}: time or token counts too large in {text[:80]!r}, allowed: "
+                    f"up to {REQUEST_TOKENS_MAX:,} tokens and the year 2262"
                 )
             count += 1
             yield fields
@@ -173,4 +188,6 @@ def _mooncake(line: str) -> _Fields:
     prompt, output = row["input_length"], row["output_length"]
     if not (isinstance(prompt, int) and isinstance(output, int)):
         raise TypeError("lengths are ints")
+    if not isinstance(row["timestamp"], (int, float)):
+        raise TypeError("the timestamp is a number")
     return round(row["timestamp"] * NS_PER_MS), prompt, output, "default"

@@ -23,6 +23,7 @@ __all__ = [
     "ROUTE_OUTPUT_TOKENS_MAX",
     "Surge",
     "article_workload",
+    "check_span",
     "declared_maxima",
     "parse_surge",
     "scaled",
@@ -131,6 +132,11 @@ def declared_maxima(arrivals: Sequence[Arrival], declaration: str, *, seed: int)
 # --- shaping --------------------------------------------------------------------------------------
 
 
+_FACTOR_MIN, _FACTOR_MAX = 0.001, 1_000.0
+# A run looks at the engine once a second, so its length has a bound whatever its rate.
+_SPAN_S_MAX = 7 * 24 * 3_600
+
+
 @dataclass(frozen=True, slots=True)
 class Surge:
     """A sudden step: from ``start_ns`` on, arrivals come ``factor`` times as fast."""
@@ -143,12 +149,30 @@ def parse_surge(text: str) -> Surge:
     """Read a step such as ``3x@30s``.
 
     Raises:
-        ConfigError: It is not of that form, or the factor is not above 0.
+        ConfigError: It is not of that form, or the factor is out of range.
     """
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)x@(\d+(?:\.\d+)?)s", text)
-    if match is None or float(match[1]) <= 0:
-        raise ConfigError(f"step {text!r} is not allowed, allowed: FACTORx@SECONDSs as in 3x@30s")
+    number = r"([0-9]{1,9}(?:\.[0-9]{1,9})?)"
+    match = re.fullmatch(f"{number}x@{number}s", text)
+    if match is None or not _FACTOR_MIN <= float(match[1]) <= _FACTOR_MAX:
+        raise ConfigError(
+            f"step {text[:40]!r} is not allowed, allowed: FACTORx@SECONDSs as in 3x@30s, with a "
+            f"factor from {_FACTOR_MIN:g} to {_FACTOR_MAX:,.0f}"
+        )
     return Surge(float(match[1]), ns_from_s(float(match[2])))
+
+
+def check_span(arrivals: Sequence[Arrival]) -> None:
+    """Refuse requests, in order of time, that are spread over more time than a run may take.
+
+    Raises:
+        ConfigError: They are; the text says what to do.
+    """
+    span_s = arrivals[-1].arrival_ns / NS_PER_S
+    if span_s > _SPAN_S_MAX:
+        raise ConfigError(
+            f"the {len(arrivals):,} requests are spread over {span_s / 3_600:,.0f} h, allowed: up "
+            f"to {_SPAN_S_MAX // 3_600} h; use a higher rate or fewer requests"
+        )
 
 
 def scaled(arrivals: Sequence[Arrival], rate_ratio: float) -> list[Arrival]:

@@ -14,9 +14,10 @@ from tokenweir.core.errors import ConfigError
 from tokenweir.core.units import s_from_ns
 from tokenweir.sim.results import summary
 from tokenweir.sim.traces import Arrival
-from tokenweir.sim.workload import Surge, scaled, surged
+from tokenweir.sim.workload import Surge, check_span, scaled, surged
 from tokenweir.study.bound.efficiency import Yardstick, summary_with_tenants, with_efficiency
 from tokenweir.study.experiment import Experiment, run_seeds
+from tokenweir.study.load.plan import LOAD_MAX, LOAD_MIN
 
 __all__ = ["Replay", "capacity_rps", "prepared", "replay_rows"]
 
@@ -52,10 +53,12 @@ def prepared(
     """Scale a trace's times to a load, or leave them as recorded where it is None.
 
     Raises:
-        ConfigError: The load is not above 0, or the trace has no length in time.
+        ConfigError: The load is out of range, the trace has no length in time, or too much of it.
     """
-    if load is not None and not load > 0:
-        raise ConfigError(f"--load {load} is not allowed, allowed: above 0")
+    if load is not None and not LOAD_MIN <= load <= LOAD_MAX:
+        raise ConfigError(
+            f"--load {load:g} is not allowed, allowed: {LOAD_MIN:g} to {LOAD_MAX:,.0f}"
+        )
     if requests is not None and requests < 2:
         raise ConfigError(f"--requests {requests} is not allowed, allowed: 2 or more")
     chosen = trace[:requests]
@@ -72,6 +75,7 @@ def prepared(
         arrivals = scaled(chosen, load * capacity / recorded_rps)
     if surge is not None:
         arrivals = surged(arrivals, surge)
+    check_span(arrivals)
     return Replay(tuple(arrivals), capacity, load)
 
 

@@ -17,10 +17,23 @@ from tokenweir.core.errors import ConfigError
 from tokenweir.core.profile import EngineProfile
 from tokenweir.core.units import NS_PER_S, Nanos, s_from_ns
 from tokenweir.sim.traces import Arrival
-from tokenweir.sim.workload import Surge, declared_maxima, scaled, surged
+from tokenweir.sim.workload import Surge, check_span, declared_maxima, scaled, surged
 from tokenweir.study.prompts import PROMPT_TOKENS_MIN
 
-__all__ = ["LoadShape", "PlannedRequest", "capacity_rps", "plan_requests", "rate_for_load"]
+__all__ = [
+    "LOAD_MAX",
+    "LOAD_MIN",
+    "LoadShape",
+    "PlannedRequest",
+    "capacity_rps",
+    "plan_requests",
+    "rate_for_load",
+]
+
+# Multiples of an engine's capacity that a run may be asked for.
+LOAD_MIN, LOAD_MAX = 0.001, 1_000.0
+# Text of 4 MB.
+PROMPT_TOKENS_MAX = 1_000_000
 
 # The error shrinks with each; trace lengths hardly drift, so that 3 would do for the shipped ones.
 _RATE_ROUNDS = 16
@@ -36,10 +49,10 @@ class LoadShape:
         requests_max: Take at most so many requests.
         duration_ns: Arrivals end then.
         skip_ns: The trace's first part is left out, 0 or more.
-        length_ratio: Lengths are multiplied by it, above 0.
+        length_ratio: Lengths are multiplied by it, above 0, 1,000 or less.
         declaration: What is declared as output maximum, a row of ``DECLARATIONS``.
         surge: A sudden step of the rate.
-        seed: Of the declarations and the texts.
+        seed: Of the declarations and the texts, 0 or more.
     """
 
     rate_rps: float | None = None
@@ -55,14 +68,22 @@ class LoadShape:
     def __post_init__(self) -> None:
         """Check ranges."""
         for name, value in (
-            ("rate", self.rate_rps),
-            ("speed", self.speed),
-            ("scale-tokens", self.length_ratio),
             ("duration", self.duration_ns),
             ("requests", self.requests_max),
         ):
-            if value is not None and not (value > 0 and math.isfinite(value)):
-                raise ConfigError(f"{name} {value:g} is not allowed, allowed: above 0")
+            if value is not None and not value > 0:
+                raise ConfigError(f"{name} {value} is not allowed, allowed: above 0")
+        for name, ratio, most in (
+            ("rate", self.rate_rps, 1e6),
+            ("speed", self.speed, 1e6),
+            ("scale-tokens", self.length_ratio, 1e3),
+        ):
+            if ratio is not None and not 1e-6 <= ratio <= most:
+                raise ConfigError(
+                    f"{name} {ratio:g} is not allowed, allowed: above 0, 1e-6 to {most:,.0f}"
+                )
+        if not 0 <= self.seed < 1 << 63:
+            raise ConfigError(f"seed {self.seed} is not allowed, allowed: 0 to {(1 << 63) - 1}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +115,7 @@ def plan_requests(arrivals: Sequence[Arrival], shape: LoadShape) -> list[Planned
         shape: See there.
 
     Raises:
-        ConfigError: Nothing is left to send, or the declaration is unknown.
+        ConfigError: Nothing is left to send, the declaration is unknown, or it would be too long.
     """
     arrivals = _skipped(arrivals, shape.skip_ns)
     taken = _taken(arrivals, shape)
@@ -105,6 +126,7 @@ def plan_requests(arrivals: Sequence[Arrival], shape: LoadShape) -> list[Planned
         timed = [a for a in timed if a.arrival_ns < shape.duration_ns]
     if not timed:
         raise ConfigError("no request is left to send, allow more time or more requests")
+    check_span(timed)
     maxima = _maxima(timed, shape)
     return [
         PlannedRequest(
@@ -132,10 +154,10 @@ def rate_for_load(
     Capacity depends on the requests taken and their number on the rate: some rounds settle it.
 
     Raises:
-        ConfigError: The load is not above 0.
+        ConfigError: The load is out of range.
     """
-    if not load > 0:
-        raise ConfigError(f"load {load:g} is not allowed, allowed: above 0")
+    if not LOAD_MIN <= load <= LOAD_MAX:
+        raise ConfigError(f"load {load:g} is not allowed, allowed: {LOAD_MIN:g} to {LOAD_MAX:,.0f}")
     arrivals = _skipped(arrivals, shape.skip_ns)
     rate = 1.0
     for _ in range(_RATE_ROUNDS):
@@ -196,7 +218,13 @@ def _maxima(timed: Sequence[Arrival], shape: LoadShape) -> list[int | None]:
 
 
 def _prompt_tokens(arrival: Arrival, length_ratio: float) -> int:
-    return max(round(arrival.prompt_tokens * length_ratio), PROMPT_TOKENS_MIN)
+    tokens = max(round(arrival.prompt_tokens * length_ratio), PROMPT_TOKENS_MIN)
+    if tokens > PROMPT_TOKENS_MAX:
+        raise ConfigError(
+            f"a prompt of {tokens:,} tokens is not allowed, allowed: up to {PROMPT_TOKENS_MAX:,}; "
+            "choose a smaller scale-tokens"
+        )
+    return tokens
 
 
 def _output_tokens(arrival: Arrival, length_ratio: float) -> int:

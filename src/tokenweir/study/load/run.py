@@ -18,6 +18,7 @@ import aiohttp
 
 from tokenweir.core.errors import ConfigError
 from tokenweir.core.units import Nanos, s_from_ns
+from tokenweir.sim.clients import RETRIES_MAX
 from tokenweir.study.load.attempt import Fate, LoadAttempt, chat_body, send_once
 from tokenweir.study.load.plan import PlannedRequest
 from tokenweir.study.load.retrying import RETRIES_DEFAULT, is_retried, retry_delay_s
@@ -38,8 +39,8 @@ class LoadTarget:
         url: Base address, without ``/v1``.
         model: Name in the bodies, or None for the first one the server lists.
         timeout_s: A client gives up when nothing comes for so long, above 0.
-        retries: After the first attempt, 0 or more.
-        api_key: Sent as bearer.
+        retries: After the first attempt, 0 to ``RETRIES_MAX``.
+        api_key: Sent as bearer, printable.
     """
 
     url: str
@@ -50,15 +51,36 @@ class LoadTarget:
 
     def __post_init__(self) -> None:
         """Check address and ranges."""
-        parts = urlsplit(self.url)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
+        if not _is_base_address(self.url):
             raise ConfigError(
-                f"url {self.url!r} is not allowed, allowed: http://HOST:PORT or https://HOST"
+                f"url {self.url!r} is not allowed, allowed: http://HOST:PORT or https://HOST, "
+                "followed by nothing or /v1"
             )
+        if not (self.api_key.isascii() and self.api_key.isprintable()):
+            raise ConfigError("this api key is not allowed, allowed: printable ASCII characters")
+        if self.model is not None and not self.model.isprintable():
+            raise ConfigError(f"model {self.model!a} is not allowed, allowed: printable characters")
         if not self.timeout_s > 0:
             raise ConfigError(f"timeout {self.timeout_s:g} s is not allowed, allowed: above 0")
-        if self.retries < 0:
-            raise ConfigError(f"retries {self.retries} is not allowed, allowed: 0 or more")
+        if not 0 <= self.retries <= RETRIES_MAX:
+            raise ConfigError(f"retries {self.retries} is not allowed, allowed: 0 to {RETRIES_MAX}")
+
+
+def _is_base_address(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        # The port of http://host:x and the labels of a..b are looked at only when asked for.
+        is_reachable = parts.port != 0 and bool((parts.hostname or "").encode("idna"))
+    except ValueError:
+        return False
+    return (
+        is_reachable
+        and url.isprintable()
+        and " " not in url
+        and parts.scheme in ("http", "https")
+        and parts.path.rstrip("/") in ("", "/v1")
+        and not any((parts.query, parts.fragment, parts.username, parts.password))
+    )
 
 
 def open_session(target: LoadTarget) -> aiohttp.ClientSession:
@@ -93,7 +115,7 @@ async def probe_model(session: aiohttp.ClientSession, target: LoadTarget) -> str
             if response.status == 200:
                 with contextlib.suppress(ValueError, KeyError, IndexError, TypeError):
                     listed = str((await response.json(content_type=None))["data"][0]["id"])
-    except (aiohttp.ClientError, OSError) as exc:
+    except (aiohttp.ClientError, OSError, ValueError) as exc:
         reason = str(exc) or type(exc).__name__
         raise ConfigError(f"{target.url} cannot be reached: {reason}") from exc
     return target.model or listed or "emulated"
