@@ -168,20 +168,24 @@ def _small_preferred(seeds: Sequence[int]) -> tuple[str, str]:
 
 
 def _bistable(seeds: Sequence[int]) -> tuple[str, str]:
-    """After the spike, at 0.68 of capacity: does the backlog go by itself?"""
-    patient = Experiment(
+    """After the spike, at 0.68 of capacity: does the backlog go by itself?
+
+    Patient clients' is gone about 155 s after it, so those that retry are looked at later still.
+    """
+    spike = ((15.0, 30.0), (35.0, 140.0))
+    patient = Experiment("none", segments=(*spike, (260.0, 30.0)), drains=True, checks=False)
+    # With three retries it recovers; more of them only take longer to simulate.
+    retrying = Experiment(
         "none",
-        segments=((15.0, 30.0), (35.0, 140.0), (240.0, 30.0)),
-        drains=True,
+        segments=(*spike, (230.0, 30.0)),
+        clients=client_model("exponential", retries_max=4, timeout_ns=5 * NS_PER_S),
         checks=False,
     )
-    retrying = client_model("exponential", retries_max=8, timeout_ns=5 * NS_PER_S)
     way = mean(_backlog_gone_s(r) for r in _records(patient, seeds))
-    records = _records(replace(patient, clients=retrying), seeds)
-    late = mean(_goodput_between(r, start_s=150, end_s=235) for r in records)
+    late = mean(_goodput_between(r, start_s=210, end_s=225) for r in _records(retrying, seeds))
     return (
         f"no timeout, no retry: the backlog is gone {way - 35:.0f} s after the spike",
-        f"timeout 5 s, 8 retries: goodput still {late:.3f} two to three minutes after it",
+        f"timeout 5 s, 4 retries: goodput still {late:.3f} three minutes after it",
     )
 
 
