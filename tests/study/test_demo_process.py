@@ -1,6 +1,7 @@
 """The demo with its real processes, shortened."""
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -8,6 +9,8 @@ import time
 from pathlib import Path
 
 import pytest
+
+from tests.polling import eventually_sync
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
@@ -55,3 +58,25 @@ def test_demo_when_interrupted_then_it_stops_its_processes_and_says_what_it_has(
     assert "Traceback" not in errors
     assert "with" not in json.loads(output)
     assert [pid for pid in started if Path(f"/proc/{pid}").exists()] == []
+
+
+def is_running(pid: int) -> bool:
+    """Tell whether a process is there and has not ended."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace")
+    except OSError:
+        return False
+    return stat.rpartition(")")[2].split()[0] not in "ZX"
+
+
+def test_demo_when_killed_then_its_processes_end_and_nothing_is_left(tmp_path: Path) -> None:
+    """SIGKILL to the demo alone ends engine, gateway and load too, and leaves no file."""
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    with subprocess.Popen(
+        COMMAND, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment
+    ) as process:
+        eventually_sync(lambda: len(children_of(process.pid)) == 3, within_s=30)
+        started = children_of(process.pid)
+        process.kill()
+    eventually_sync(lambda: not any(is_running(pid) for pid in started), within_s=8)
+    assert list(tmp_path.iterdir()) == []

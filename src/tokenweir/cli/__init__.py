@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import sys
 
 from tokenweir.cli.process import Interrupts, flush_stdout, mend_streams
@@ -21,6 +22,11 @@ _NO_EXTRA = (
 def main() -> None:
     """Run a command; a mistake of the user's ends in one line and exit code 2."""
     mend_streams()
+    # Set by the demo for its children, see study/demo/leash.py.
+    if os.environ.pop("TOKENWEIR_END_WITH_STDIN", None) == "1":
+        from tokenweir.study.demo.leash import watch_stdin
+
+        watch_stdin()
     with Interrupts() as interrupts:
         code = _run(interrupts)
         reason = flush_stdout()

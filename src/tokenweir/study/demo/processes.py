@@ -1,7 +1,8 @@
 """How are the demo's processes started, watched and, whatever happens, stopped?
 
 Each runs in a session of its own, so that Ctrl-C reaches the demo alone, which then stops the
-others in order. Standard error of a service is kept, to be shown where it fails.
+others in order; where it is killed they notice (``leash.py``). Standard error of a service is kept,
+to be shown where it fails.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import aiohttp
 
 from tokenweir.core.errors import ConfigError, TokenweirError
 from tokenweir.study.cpu import CpuMeter
+from tokenweir.study.demo.leash import VARIABLE
 
 __all__ = ["COMMAND", "Child", "ProcessFailed", "free_ports", "start_child", "wait_until_up"]
 
@@ -97,7 +99,8 @@ async def start_child(
         process = await asyncio.create_subprocess_exec(
             *COMMAND,
             *arguments,
-            stdin=asyncio.subprocess.DEVNULL,
+            stdin=asyncio.subprocess.PIPE,
+            env={**os.environ, VARIABLE: "1"},
             stdout=asyncio.subprocess.PIPE if is_load else asyncio.subprocess.DEVNULL,
             stderr=None if is_load else sink,
             start_new_session=True,

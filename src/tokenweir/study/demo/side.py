@@ -90,19 +90,20 @@ async def run_side(
     gateway_url = f"http://127.0.0.1:{gateway_port}"
     admin_url = f"http://127.0.0.1:{admin_port}"
     async with contextlib.AsyncExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tokenweir-")))
-        config = folder / "tokenweir.yaml"
-        gateway_config(
-            config, setup, side=side, engine_url=engine_url, ports=(gateway_port, admin_port)
-        )
         session = await stack.enter_async_context(aiohttp.ClientSession())
         engine_arguments = ("engine", "--profile", setup.profile_name, "--port", str(engine_port))
         engine = await stack.enter_async_context(start_child("engine", engine_arguments))
         await wait_until_up(engine, session, url=f"{engine_url}/health")
-        gateway = await stack.enter_async_context(
-            start_child("gateway", ("serve", "--config", str(config)))
-        )
-        await wait_until_up(gateway, session, url=f"{gateway_url}/healthz")
+        # Gone as soon as it is read, so that nothing is left of a demo that is killed.
+        with tempfile.TemporaryDirectory(prefix="tokenweir-") as folder:
+            config = Path(folder) / "tokenweir.yaml"
+            gateway_config(
+                config, setup, side=side, engine_url=engine_url, ports=(gateway_port, admin_port)
+            )
+            gateway = await stack.enter_async_context(
+                start_child("gateway", ("serve", "--config", str(config)))
+            )
+            await wait_until_up(gateway, session, url=f"{gateway_url}/healthz")
         load_arguments = setup.load_arguments(gateway_url, rate_rps=rate_rps)
         load = await stack.enter_async_context(start_child("load", load_arguments, is_load=True))
         result = await _watch(load, (engine, gateway), engine_url=engine_url, stop=stop)
