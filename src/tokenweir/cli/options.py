@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import sys
@@ -16,7 +17,16 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from tokenweir.core.errors import ConfigError
 from tokenweir.core.units import Nanos
 
-__all__ = ["Json", "duration", "print_json", "processes", "progress", "seeds_of", "table_console"]
+__all__ = [
+    "Json",
+    "collect_seldom",
+    "duration",
+    "print_json",
+    "processes",
+    "progress",
+    "seeds_of",
+    "table_console",
+]
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
 
@@ -53,6 +63,12 @@ def seeds_of(count: int) -> list[int]:
     if not 1 <= count <= _SEEDS_MAX:
         raise ConfigError(f"--seeds {count} is not allowed, allowed: 1 to {_SEEDS_MAX:,}")
     return list(range(1, count + 1))
+
+
+def collect_seldom() -> None:
+    """Let a simulation, which makes many objects and hardly a cycle, look for cycles less often."""
+    gc.freeze()
+    gc.set_threshold(50_000)
 
 
 def processes() -> int:

@@ -7,7 +7,15 @@ from typing import Annotated
 
 import typer
 
-from tokenweir.cli.options import Json, duration, print_json, progress, seeds_of, table_console
+from tokenweir.cli.options import (
+    Json,
+    collect_seldom,
+    duration,
+    print_json,
+    progress,
+    seeds_of,
+    table_console,
+)
 from tokenweir.core.policy import DEFAULT_POLICY, POLICIES
 from tokenweir.core.profile import PROFILES
 from tokenweir.study.plan import (
@@ -104,6 +112,7 @@ def replay(
                 dataclasses.replace(experiment, arrivals=ready.arrivals),
                 on_figure=lambda: bar.advance(bar.task_ids[0]),
             )
+    collect_seldom()
     with progress("runs", total=len(policies) * len(chosen)) as bar:
         rows = replay_rows(
             ready,

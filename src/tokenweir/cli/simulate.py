@@ -6,7 +6,15 @@ from typing import Annotated
 
 import typer
 
-from tokenweir.cli.options import Json, print_json, processes, progress, seeds_of, table_console
+from tokenweir.cli.options import (
+    Json,
+    collect_seldom,
+    print_json,
+    processes,
+    progress,
+    seeds_of,
+    table_console,
+)
 from tokenweir.cli.replay import replay
 
 __all__ = ["register"]
@@ -26,12 +34,12 @@ def register(app: typer.Typer) -> None:
         as_json: Json = False,
     ) -> None:
         """Print every published row of the article beside ours, then what its flaws change."""
-        from tokenweir.study.article.flaws import FLAWS, flaw_rows
         from tokenweir.study.article.published import PUBLISHED
         from tokenweir.study.article.report import flaws_table, rows_tables
         from tokenweir.study.article.rows import article_rows
 
         chosen = seeds_of(seeds)
+        collect_seldom()
         runs = sum(len(row.queues) for row in PUBLISHED) * len(chosen)
         with progress("runs", total=runs) as bar:
             rows = article_rows(
@@ -42,6 +50,8 @@ def register(app: typer.Typer) -> None:
             )
         shown = []
         if flaws:
+            from tokenweir.study.article.flaws import FLAWS, flaw_rows
+
             with progress("flaws", total=len(FLAWS)) as bar:
                 shown = flaw_rows(
                     seeds=chosen,

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
 
-from tokenweir.study.article.flaws import FlawRow
+if TYPE_CHECKING:
+    from tokenweir.study.article.flaws import FlawRow
 
 __all__ = ["flaws_table", "rows_tables"]
 
