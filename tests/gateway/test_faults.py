@@ -264,6 +264,33 @@ async def test_pages_when_the_metrics_are_garbage_then_requests_are_served() -> 
             assert "Traceback" not in server.log()
 
 
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"HTTP/1.1 600 X\r\ncontent-length: 2\r\n\r\n{}",
+        b"HTTP/1.1 999 X\r\ncontent-length: 2\r\n\r\n{}",
+        b"HTTP/1.1 099 X\r\ncontent-length: 2\r\n\r\n{}",
+        b"HTTP/1.1 101 X\r\nconnection: upgrade\r\nupgrade: h2c\r\n\r\n",
+        b"HTTP/1.1 200 X\r\nx-a: b\x01c\r\ncontent-length: 2\r\n\r\n{}",
+        b"HTTP/1.1 200 X\r\nx-a: b\x7fc\r\ncontent-length: 2\r\n\r\n{}",
+        b"HTTP/1.1 200 X\r\nx(a: b\r\ncontent-length: 2\r\n\r\n{}",
+    ],
+)
+async def test_head_when_it_cannot_be_passed_on_then_502_and_logged(head: bytes) -> None:
+    """What no client could read is the engine's fault, not a bug of ours."""
+
+    async def script(call: Call) -> None:
+        await call.send(head)
+        call.is_ended = True
+
+    async with session() as client, scripted(script) as upstream, gateway(upstream.url) as server:
+        got = await post(client, server.url + CHAT, chat(max_tokens=5))
+        assert (got.status, got.code) == (502, "upstream_broken")
+        await eventually(lambda: f"{upstream.url} " in server.log().partition("curl")[2])
+        assert "Traceback" not in server.log()
+        await eventually(lambda: is_empty(server))
+
+
 async def test_size_when_wrong_once_and_never_told_again_then_nobody_is_refused_for_good() -> None:
     """A size that is stale is a reason to come back later, and the right one is believed."""
     size = 'vllm:cache_config_info{kv_cache_size_tokens="%d"} 1\nvllm:kv_cache_usage_perc 0\n'
@@ -303,6 +330,7 @@ async def test_client_when_it_takes_nothing_of_its_answer_then_cut_after_its_own
         address = urlsplit(server.url)
         body = json.dumps(chat(max_tokens=9, stream=True)).encode()
         with socket.create_connection((address.hostname, address.port)) as connection:
+            head = f"POST {CHAT} HTTP/1.1\r\nhost: x\r\ncontent-length: {len(body)}\r\n\r\n"
             connection.sendall(head.encode() + body)
             await eventually(lambda: ledger_of(server)["in_flight"] == 1)
             await eventually(lambda: is_empty(server), within_s=10)

@@ -6,6 +6,8 @@ without classes. How many requests are under way is decided by admission.
 
 from __future__ import annotations
 
+import logging
+import re
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -22,7 +24,11 @@ __all__ = ["AiohttpResponse", "AiohttpUpstream", "open_session"]
 # into a connection that is being closed.
 _KEEPALIVE_S = 3.0
 _PIECE_BYTES = 1 << 18
+_NAME = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_CONTROL = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
 _SKIPPED_AUTO_HEADERS = ("user-agent", "accept", "accept-encoding", "content-type")
+
+_logger = logging.getLogger(__name__)
 
 
 def open_session(*, connect_timeout_ns: Nanos) -> aiohttp.ClientSession:
@@ -103,8 +109,26 @@ class AiohttpUpstream:
                 f"no connection to {self._base_url}: {_kind(error)}"
             ) from error
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
+            if isinstance(error, aiohttp.ClientResponseError):
+                _logger.warning("%s answered with what is not HTTP", self._base_url)
             raise UpstreamBroken(f"{self._base_url} broke off: {_kind(error)}") from error
+        fault = _fault_of_head(response)
+        if fault is not None:
+            response.close()
+            _logger.warning("%s answered with %s", self._base_url, fault)
+            raise UpstreamBroken(f"{self._base_url} answered with {fault}")
         return AiohttpResponse(response)
+
+
+def _fault_of_head(response: aiohttp.ClientResponse) -> str | None:
+    """Say why a head cannot be passed on, or None; its text is not repeated."""
+    if not 200 <= response.status < 600:
+        # 101 as well: nobody has asked for another protocol.
+        return f"status {response.status}, which ends no request"
+    for name, value in response.raw_headers:
+        if not _NAME.fullmatch(name) or _CONTROL.search(value):
+            return "a header that is none"
+    return None
 
 
 async def _pieces(body: bytes) -> AsyncIterator[bytes]:
