@@ -266,3 +266,41 @@ def test_maximum_when_within_the_routes_then_is_the_clients_own_affair() -> None
     got = with_context(members, prompt=1_000, context=2_048, most=4_096)
     assert got.body == json.dumps(members).encode()
     assert got.output_tokens_max == 3_000
+
+
+@pytest.mark.parametrize("number", ["1e400", "-1e400", "NaN", "Infinity", "-Infinity"])
+@pytest.mark.parametrize(
+    "body",
+    [
+        '{"messages": [], "max_tokens": 9999, "temperature": %s}',
+        '{"messages": [{"role": "user", "content": [%s]}]}',
+    ],
+)
+def test_number_when_it_is_none_then_refused_wherever_it_stands(number: str, body: str) -> None:
+    """Written anew it would be no JSON any more, and the engine would be blamed."""
+    with pytest.raises(BadRequest):
+        parse_body((body % number).encode(), Endpoint.CHAT)
+
+
+def test_number_when_small_or_long_then_taken() -> None:
+    """An underflow is zero, and digits beyond a float's are no mistake."""
+    body = b'{"messages": [], "temperature": 1e-400, "x": 0.1234567890123456789}'
+    parsed = parse_body(body, Endpoint.CHAT)
+    assert parsed.members["temperature"] == 0
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        '{"max_tokens": 1, "messages": [], "max_tokens": 9}',
+        '{"n": 100, "messages": [], "n": 1}',
+        '{"stream": true, "messages": [], "stream": true}',
+        '{"m\\u0061x_tokens": 100000, "messages": [], "max_tokens": 1}',
+        '{"messages": [], "stream_options": {"include_usage": false, "include_usage": true}}',
+        '{"messages": [{"role": "user", "content": "long", "content": "x"}]}',
+    ],
+)
+def test_member_when_it_stands_twice_then_refused(body: str) -> None:
+    """Which of the two an engine would read is not known, so none of them can be reserved for."""
+    with pytest.raises(BadRequest, match="stands twice"):
+        parse_body(body.encode(), Endpoint.CHAT)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from tokenweir.http.asgi import HeaderList, header
 
@@ -34,7 +34,7 @@ _OURS = b"x-tokenweir-"
 _ID_BYTES_MAX = 128
 
 
-def for_upstream(headers: Iterable[tuple[bytes, bytes]], *, request_id: bytes) -> HeaderList:
+def for_upstream(headers: Sequence[tuple[bytes, bytes]], *, request_id: bytes) -> HeaderList:
     """Return a request's headers as an upstream gets them."""
     named = _named_by_connection(headers)
     passed = [
@@ -46,17 +46,19 @@ def for_upstream(headers: Iterable[tuple[bytes, bytes]], *, request_id: bytes) -
     return passed
 
 
-def for_client(headers: Iterable[tuple[bytes, bytes]], *, keeps_length: bool) -> HeaderList:
+def for_client(headers: Sequence[tuple[bytes, bytes]], *, keeps_length: bool) -> HeaderList:
     """Return an answer's headers as the client gets them.
 
     Args:
         headers: As the upstream sent them.
         keeps_length: False where the body may be shortened on its way.
     """
+    named = _named_by_connection(headers)
     return [
         (name, value)
         for name, value in headers
         if name not in _NOT_CLIENT
+        and name not in named
         and not name.startswith(_OURS)
         and (keeps_length or name != b"content-length")
     ]
@@ -70,8 +72,9 @@ def request_id(headers: Iterable[tuple[bytes, bytes]], *, default: str) -> bytes
     return default.encode()
 
 
-def _named_by_connection(headers: Iterable[tuple[bytes, bytes]]) -> frozenset[bytes]:
-    value = header(headers, b"connection")
-    if value is None or value in {b"keep-alive", b"close"}:
+def _named_by_connection(headers: Sequence[tuple[bytes, bytes]]) -> frozenset[bytes]:
+    """Return the headers that any ``connection`` line names: they go no further either."""
+    values = [value for name, value in headers if name == b"connection"]
+    if all(value in {b"keep-alive", b"close"} for value in values):
         return frozenset()
-    return frozenset(name.strip().lower() for name in value.split(b","))
+    return frozenset(name.strip().lower() for value in values for name in value.split(b","))

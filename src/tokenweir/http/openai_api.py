@@ -10,6 +10,7 @@ the body be written anew. Wire names stop here.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
@@ -105,10 +106,16 @@ def parse_body(raw: bytes, endpoint: Endpoint) -> ParsedBody:
     """Parse a body and check what the policy relies on.
 
     Raises:
-        BadRequest: It is not a JSON object, or lacks the prompt, or a member has a wrong type.
+        BadRequest: It is not a JSON object, or one with a member that stands twice or a number that
+            is none, or lacks the prompt, or a member has a wrong type.
     """
     try:
-        members = json.loads(raw.decode("utf-8"))
+        members = json.loads(
+            raw.decode("utf-8"),
+            parse_constant=_no_constant,
+            parse_float=_finite,
+            object_pairs_hook=_unique,
+        )
     except (ValueError, RecursionError):
         # Without the parser's own words: they quote the body.
         raise BadRequest("the body is not JSON") from None
@@ -127,6 +134,27 @@ def parse_body(raw: bytes, endpoint: Endpoint) -> ParsedBody:
     elif not isinstance(members.get("prompt"), (str, list)):
         raise BadRequest("prompt is missing, or neither a string nor a list", param="prompt")
     return ParsedBody(raw, members, endpoint, model)
+
+
+def _no_constant(name: str) -> float:
+    """Refuse NaN and Infinity, which are not JSON."""
+    raise BadRequest(f"the body is not JSON: {name} is no number")
+
+
+def _finite(text: str) -> float:
+    """Read a number; one that overflows would be written anew as what is not JSON."""
+    value = float(text)
+    if math.isinf(value):
+        raise BadRequest("the body has a number that is too large")
+    return value
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Build an object whose members stand once: of two, an engine may read the other one."""
+    members = dict(pairs)
+    if len(members) != len(pairs):
+        raise BadRequest("the body has an object in which a member stands twice")
+    return members
 
 
 @dataclass(frozen=True, slots=True)
