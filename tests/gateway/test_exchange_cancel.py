@@ -149,6 +149,7 @@ class _Pool:
         self.upstreams = upstreams
         self.timeouts = TimeoutSettings()
         self.context_tokens = None
+        self.is_size_stale = False
 
 
 class _Pools:
