@@ -10,7 +10,7 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from tokenweir.core.admitter import Admitter, AdmitterConfig, Mode, Snapshot
+    from tokenweir.core.admitter import Admitter, AdmitterConfig
     from tokenweir.core.decision import (
         Admit,
         Decision,
@@ -25,11 +25,13 @@ if TYPE_CHECKING:
     )
     from tokenweir.core.errors import ConfigError, ContractError, InvariantError, TokenweirError
     from tokenweir.core.ledger import LedgerConfig, Settlement
+    from tokenweir.core.mode import Mode
     from tokenweir.core.policy import POLICIES, Policy, policy
     from tokenweir.core.queues import QueueLimits
     from tokenweir.core.reasons import REASONS, ReasonCode
     from tokenweir.core.request import Outcome, Priority, Request, Usage
     from tokenweir.core.signals import Signals
+    from tokenweir.core.snapshot import Snapshot
 
 __all__ = [
     "POLICIES",
@@ -67,7 +69,9 @@ __all__ = [
 
 # module of the core: the names that come from it
 _HOMES = {
-    "admitter": ("Admitter", "AdmitterConfig", "Mode", "Snapshot"),
+    "admitter": ("Admitter", "AdmitterConfig"),
+    "mode": ("Mode",),
+    "snapshot": ("Snapshot",),
     "decision": (
         "Admit",
         "Decision",

@@ -24,10 +24,11 @@ from tests.core.support import (
     small_policy,
     ticket,
 )
-from tokenweir.core.admitter import Admitter, AdmitterConfig, Mode
+from tokenweir.core.admitter import Admitter, AdmitterConfig
 from tokenweir.core.decision import Admit, Dispatch, Effect, Enqueue, Expire, LeaseLost, Reject
 from tokenweir.core.errors import ConfigError, ContractError
 from tokenweir.core.ledger import LedgerConfig
+from tokenweir.core.mode import Mode
 from tokenweir.core.queues import QueueLimits
 from tokenweir.core.reasons import ReasonCode
 from tokenweir.core.request import Outcome, Usage

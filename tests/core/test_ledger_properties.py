@@ -28,7 +28,7 @@ from tests.core.support import (
     small_policy,
     ticket,
 )
-from tokenweir.core.admitter import Admitter, AdmitterConfig, Mode, Snapshot
+from tokenweir.core.admitter import Admitter, AdmitterConfig
 from tokenweir.core.capacity import CapacityTest
 from tokenweir.core.cost import Predicted
 from tokenweir.core.decision import (
@@ -43,6 +43,7 @@ from tokenweir.core.decision import (
 from tokenweir.core.errors import ContractError
 from tokenweir.core.guards import GuardConfig
 from tokenweir.core.ledger import LedgerConfig, Settlement
+from tokenweir.core.mode import Mode
 from tokenweir.core.policy import POLICIES
 from tokenweir.core.profile import EngineProfile
 from tokenweir.core.queues import QueueLimits
@@ -50,6 +51,7 @@ from tokenweir.core.reasons import REASONS, ReasonCode
 from tokenweir.core.request import Outcome, Request, Usage
 from tokenweir.core.retry import RETRY_AFTER_NS_MAX, RETRY_AFTER_NS_MIN
 from tokenweir.core.signals import Signals
+from tokenweir.core.snapshot import Snapshot
 from tokenweir.core.units import Nanos, ReplicaId, ReservationId, TicketId
 
 REPLICAS = [ReplicaId(name) for name in ("one", "two", "three")]

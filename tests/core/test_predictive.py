@@ -22,11 +22,12 @@ from tests.core.support import (
     settle,
     ticket,
 )
-from tokenweir.core.admitter import Admitter, Mode
+from tokenweir.core.admitter import Admitter
 from tokenweir.core.batch_peak import BatchPeak
 from tokenweir.core.decision import Dispatch, Effect, Expire
 from tokenweir.core.guards import GuardConfig
 from tokenweir.core.ledger import LedgerConfig
+from tokenweir.core.mode import Mode
 from tokenweir.core.profile import EngineProfile
 from tokenweir.core.queues import QueueLimits
 from tokenweir.core.reasons import ReasonCode

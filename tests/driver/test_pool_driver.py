@@ -10,9 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.polling import eventually
-from tokenweir.core.admitter import Admitter, AdmitterConfig, Mode
+from tokenweir.core.admitter import Admitter, AdmitterConfig
 from tokenweir.core.decision import Reject
 from tokenweir.core.ledger import LedgerConfig, Settlement
+from tokenweir.core.mode import Mode
 from tokenweir.core.policy import policy
 from tokenweir.core.queues import QueueLimits
 from tokenweir.core.reasons import ReasonCode

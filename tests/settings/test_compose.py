@@ -2,9 +2,9 @@
 
 import pytest
 
-from tokenweir.core.admitter import Mode
 from tokenweir.core.capacity.concurrency import Concurrency
 from tokenweir.core.errors import ConfigError
+from tokenweir.core.mode import Mode
 from tokenweir.settings.compose import admitter_config, check_relations, mode_of, pool_policy
 from tokenweir.settings.loading import settings_from
 from tokenweir.settings.model import Settings

@@ -13,9 +13,10 @@ from prometheus_client import CollectorRegistry, Histogram, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from tokenweir.core.admitter import AccountView, Mode, Snapshot
 from tokenweir.core.ledger import Settlement
+from tokenweir.core.mode import Mode
 from tokenweir.core.reasons import ReasonCode
+from tokenweir.core.snapshot import AccountView, Snapshot
 from tokenweir.core.units import Nanos, ReplicaId, s_from_ns
 from tokenweir.ports.events import UpstreamFault, Verdict
 

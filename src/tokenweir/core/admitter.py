@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import Enum
 
 from tokenweir.core.account import Account
 from tokenweir.core.audit import Refusal, RefusalAudit
@@ -32,40 +31,30 @@ from tokenweir.core.decision import (
     Reject,
 )
 from tokenweir.core.errors import ConfigError, ContractError
+from tokenweir.core.first_token import first_token_slo_ns, reading_share_ns
 from tokenweir.core.gates import Candidate, first_refusal
 from tokenweir.core.guards import (
     GuardConfig,
     first_token_shortage,
     pace_shortage,
-    reading_ns,
 )
 from tokenweir.core.ledger import Ledger, LedgerConfig, Settlement
+from tokenweir.core.mode import Mode
 from tokenweir.core.policy import Policy
-from tokenweir.core.profile import EngineProfile, attention_pairs
+from tokenweir.core.profile import EngineProfile
 from tokenweir.core.queues import FifoQueue, QueueEntry, QueueLimits
 from tokenweir.core.reasons import REASONS, ReasonCode
 from tokenweir.core.request import Outcome, Request, Usage
 from tokenweir.core.retry import Rng, expected_wait_ns, retry_after_ns
 from tokenweir.core.service_rate import ServiceRate
 from tokenweir.core.signals import Signals
+from tokenweir.core.snapshot import Snapshot, view_of
 from tokenweir.core.units import Nanos, ReplicaId, ReservationId, TicketId
 
-__all__ = ["AccountView", "Admitter", "AdmitterConfig", "Mode", "Snapshot"]
+__all__ = ["Admitter", "AdmitterConfig"]
 
 # What observe mode cannot let through: nothing is there to serve it.
 _NEVER_OVERRIDDEN = frozenset({ReasonCode.NO_HEALTHY_REPLICA, ReasonCode.DRAINING})
-
-
-class Mode(Enum):
-    """Whether decisions bind.
-
-    ENFORCE is the normal one; OBSERVE decides and records but admits everything; BYPASS admits
-    without asking, and still accounts, so that enforcing can start again from a true ledger.
-    """
-
-    ENFORCE = "enforce"
-    OBSERVE = "observe"
-    BYPASS = "bypass"
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,42 +83,6 @@ class AdmitterConfig:
             raise ConfigError(
                 f"audit_rows_max {self.audit_rows_max} is not allowed, allowed: 0 or more"
             )
-
-
-@dataclass(frozen=True, slots=True)
-class AccountView:
-    """A frozen look at one replica's account, in tokens unless named otherwise.
-
-    ``telemetry_age_ns`` is None while the engine has told nothing of its KV.
-    """
-
-    replica: ReplicaId
-    is_healthy: bool
-    is_stale: bool
-    kv_tokens: int | None
-    in_flight: int
-    reserved_tokens: int
-    held_tokens: int
-    draining_tokens: int
-    unattributed_tokens: int
-    drift_tokens: int
-    telemetry_age_ns: Nanos | None
-
-
-@dataclass(frozen=True, slots=True)
-class Snapshot:
-    """A frozen look at the pool."""
-
-    mode: Mode
-    accounts: tuple[AccountView, ...]
-    queued: int
-    queue_debt_tokens: int
-    rate_tokens_per_s: float | None
-
-    @property
-    def used_tokens(self) -> int:
-        """All that is reserved or draining: exactly 0 when nothing is open."""
-        return sum(view.reserved_tokens + view.draining_tokens for view in self.accounts)
 
 
 class Admitter:
@@ -334,7 +287,7 @@ class Admitter:
         """Return a frozen look at accounts and queue."""
         return Snapshot(
             mode=self.mode,
-            accounts=tuple(_view(account, now_ns=now_ns) for account in self._accounts),
+            accounts=tuple(view_of(account, now_ns=now_ns) for account in self._accounts),
             queued=len(self._queue),
             queue_debt_tokens=self._queue.debt_tokens,
             rate_tokens_per_s=self._rate.tokens_per_s(now_ns=now_ns),
@@ -396,10 +349,11 @@ class Admitter:
         least_ns = wait_ns if is_rate_known else 0
         bound_ns = limits.wait_ns_bound()
         if self.policy.is_guarded and limits.first_token_slo_ns is not None:
-            reading = self._reading_ns(estimate)
+            healthy = [account for account in self._accounts if account.is_healthy]
+            reading = reading_share_ns(estimate, self._queue, accounts=healthy)
             if reading is not None:
                 own_ns, all_ns = reading
-                slo_ns = self._first_token_slo_ns(estimate, base_ns=limits.first_token_slo_ns)
+                slo_ns = first_token_slo_ns(estimate, limits, accounts=healthy)
                 first_ns = int(slo_ns * self.config.guards.slo_fraction)
                 bound_ns = min(limits.wait_ns_max, first_ns - own_ns)
                 least_ns = max(least_ns, all_ns - own_ns)
@@ -480,38 +434,6 @@ class Admitter:
         total = self._predicted.output_tokens(request, generated=generated, draw=draws)
         self._drawn[reservation_id] = (request, draws + 1)
         self._ledger.lengthen(reservation_id, remaining=max(1, total - generated))
-
-    def _first_token_slo_ns(self, estimate: Estimate, *, base_ns: Nanos) -> Nanos:
-        """Return the bound on a request's first token: longer where reading it alone is long."""
-        ratio = self.config.queue.first_token_unloaded_ratio
-        if ratio == 0:
-            return base_ns
-        unloaded_ns = min(
-            (
-                account.profile.unloaded_first_token_ns(estimate.prompt_tokens)
-                for account in self._accounts
-                if account.profile is not None and account.is_healthy
-            ),
-            default=0,
-        )
-        return max(base_ns, int(ratio * unloaded_ns))
-
-    def _reading_ns(self, estimate: Estimate) -> tuple[Nanos, Nanos] | None:
-        """Return how long reading its own prompt takes, and all that is to be read before it too.
-
-        The pool's replicas share what waits. None where the speed of none is known.
-        """
-        shares: list[tuple[Nanos, Nanos]] = []
-        healthy = [account for account in self._accounts if account.is_healthy]
-        for account in healthy:
-            own, own_pairs = estimate.prompt_tokens, attention_pairs(estimate.prompt_tokens)
-            ahead = self._queue.prompt_tokens / len(healthy) + account.prefill_tokens
-            pairs = self._queue.attention_pairs / len(healthy) + own_pairs
-            own_ns = reading_ns(own, account, pairs=own_pairs)
-            all_ns = reading_ns(ahead + own, account, pairs=pairs)
-            if own_ns is not None and all_ns is not None:
-                shares.append((own_ns, all_ns))
-        return min(shares, key=lambda share: share[1], default=None)
 
     # --- refusing -----------------------------------------------------------------------------
 
@@ -605,20 +527,3 @@ class Admitter:
 
 
 _NO_SHORTAGE = Shortage(ReasonCode.OVERLOAD_KV, 0, 0, 0)
-
-
-def _view(account: Account, *, now_ns: Nanos) -> AccountView:
-    scraped_ns = account.calibration.scraped_ns
-    return AccountView(
-        replica=account.replica,
-        is_healthy=account.is_healthy,
-        is_stale=account.calibration.is_stale(now_ns=now_ns),
-        kv_tokens=account.kv_tokens,
-        in_flight=account.in_flight,
-        reserved_tokens=account.reserved_tokens,
-        held_tokens=account.held_tokens,
-        draining_tokens=account.draining_tokens,
-        unattributed_tokens=account.unattributed_tokens,
-        drift_tokens=account.calibration.drift_tokens,
-        telemetry_age_ns=None if scraped_ns is None else now_ns - scraped_ns,
-    )

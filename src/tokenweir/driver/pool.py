@@ -12,12 +12,14 @@ import asyncio
 import logging
 from collections.abc import Mapping, Sequence
 
-from tokenweir.core.admitter import Admitter, Mode, Snapshot
+from tokenweir.core.admitter import Admitter
 from tokenweir.core.audit import Refusal
 from tokenweir.core.decision import Admit, Dispatch, DriftAlarm, Effect, Enqueue, Expire, Reject
+from tokenweir.core.mode import Mode
 from tokenweir.core.reasons import ReasonCode
 from tokenweir.core.request import Outcome, Request, Usage
 from tokenweir.core.signals import Signals
+from tokenweir.core.snapshot import Snapshot
 from tokenweir.core.units import NS_PER_MS, NS_PER_S, Nanos, ReplicaId, ReservationId, TicketId
 from tokenweir.driver.flight import Flight
 from tokenweir.ports.clock import Clock

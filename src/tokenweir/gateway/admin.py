@@ -8,8 +8,8 @@ import logging
 from typing import Any
 
 from tokenweir.adapters.prometheus import CONTENT_TYPE
-from tokenweir.core.admitter import Mode
 from tokenweir.core.decision import Reject
+from tokenweir.core.mode import Mode
 from tokenweir.core.reasons import ReasonCode
 from tokenweir.driver.pool import PoolDriver
 from tokenweir.gateway.app import send_refusal

@@ -19,8 +19,8 @@ from typing import Any
 import uvicorn
 
 from tokenweir.adapters.prometheus import PrometheusMetrics
-from tokenweir.core.admitter import Mode
 from tokenweir.core.errors import ConfigError
+from tokenweir.core.mode import Mode
 from tokenweir.core.units import s_from_ns
 from tokenweir.gateway.admin import AdminApp
 from tokenweir.gateway.app import GatewayApp

@@ -7,9 +7,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from urllib.parse import urlsplit
 
-from tokenweir.core.admitter import AdmitterConfig, Mode
+from tokenweir.core.admitter import AdmitterConfig
 from tokenweir.core.capacity.concurrency import Concurrency
 from tokenweir.core.errors import ConfigError
+from tokenweir.core.mode import Mode
 from tokenweir.core.policy import Policy, policy
 from tokenweir.core.profile import EngineProfile, profile
 from tokenweir.core.queues import QueueLimits
