@@ -146,3 +146,11 @@ def test_profile_list_when_asked_then_every_profile_has_its_source() -> None:
     assert {"article", "8b-a100", "8b-h100", "70b-4xh100"} <= {row["name"] for row in rows}
     assert all(row["source"] for row in rows)
     assert "70b-4xh100" in run("profile", "list").stdout
+
+
+def test_version_when_asked_then_is_printed_and_nothing_else() -> None:
+    """A bug report can say which one it is."""
+    done = run("--version")
+    assert done.returncode == 0
+    assert done.stdout.startswith("tokenweir ")
+    assert run("replay", "--help").returncode == 0

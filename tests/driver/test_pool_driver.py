@@ -369,3 +369,15 @@ async def test_waiter_when_cancelled_as_it_is_dispatched_then_time_does_not_go_b
         await second
     assert built.driver.snapshot().accounts[0].in_flight == 0
     built.check()
+
+
+@pytest.mark.parametrize("mode", [Mode.ENFORCE, Mode.OBSERVE])
+async def test_bypass_when_toggled_twice_then_the_mode_before_it_is_back(
+    pool: Bench, mode: Mode
+) -> None:
+    """Whoever only observed does not suddenly enforce."""
+    pool.driver.switch(mode)
+    pool.driver.toggle_bypass()
+    assert pool.driver.mode is Mode.BYPASS
+    pool.driver.toggle_bypass()
+    assert pool.driver.mode is mode

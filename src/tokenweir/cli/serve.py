@@ -14,14 +14,17 @@ from typing import Annotated, Any
 import typer
 
 from tokenweir.core.errors import ConfigError
+from tokenweir.core.policy import POLICIES
 from tokenweir.core.profile import PROFILES, profile
-from tokenweir.settings.compose import check_relations
+from tokenweir.settings.compose import check_relations, mode_of
 from tokenweir.settings.loading import load_settings, settings_from
 from tokenweir.settings.model import Settings
 
 __all__ = ["register"]
 
 _DEFAULT_PORT = 8080
+# What a person at a screen bears; a settings file says it for each pool, or says nothing.
+_FIRST_TOKEN_SLO = "2s"
 _EMBEDDED_PROFILE = "demo"
 
 
@@ -45,13 +48,17 @@ def serve(
         int | None,
         typer.Option(min=0, max=65_535, help="Loopback port for /metrics and /admin."),
     ] = None,
-    policy: Annotated[str | None, typer.Option(help="Admission policy.")] = None,
+    policy: Annotated[str | None, typer.Option(help=f"One of: {', '.join(POLICIES)}.")] = None,
     profile_name: Annotated[
         str | None,
         typer.Option("--profile", help=f"How fast the engines are: {', '.join(PROFILES)}."),
     ] = None,
     output_tokens_max: Annotated[
         int | None, typer.Option(min=1, help="Most output tokens a request may ask for [4096].")
+    ] = None,
+    first_token_slo: Annotated[
+        str | None,
+        typer.Option(help="Refuse what could not have its first token by then [2s]."),
     ] = None,
     observe: Annotated[
         bool, typer.Option("--observe", help="Decide and record, refuse nothing.")
@@ -69,6 +76,7 @@ def serve(
         "policy": policy,
         "profile": profile_name,
         "output_tokens_max": output_tokens_max,
+        "first_token_slo": first_token_slo,
     }
     switches = {"observe": observe or None, "bypass": bypass or None}
     if config is not None:
@@ -117,7 +125,9 @@ async def _serve(settings: Settings, *, is_embedded: bool) -> None:
 def _settings_of(urls: list[str], options: dict[str, Any]) -> Settings:
     """Return settings as if they had been written in a file."""
     pool: dict[str, Any] = {"replicas": [{"url": url} for url in urls]}
-    pool.update({k: options[k] for k in ("policy", "profile") if options[k] is not None})
+    pool["first_token_slo"] = _FIRST_TOKEN_SLO
+    named = ("policy", "profile", "first_token_slo")
+    pool.update({k: options[k] for k in named if options[k] is not None})
     tree: dict[str, Any] = {"pools": [pool]}
     if options["output_tokens_max"] is not None:
         tree["routes"] = [{"output_tokens_max": options["output_tokens_max"]}]
@@ -158,6 +168,12 @@ def _announce(
     behind = ", ".join(replica.url for pool in settings.pools for replica in pool.replicas)
     model = "emulated" if is_embedded else "MODEL"
     lines = [f"tokenweir: serving on {url} -> {behind}"]
+    mode = mode_of(settings).value
+    for pool in settings.pools:
+        profile_name = pool.profile or "not told"
+        lines.append(
+            f"tokenweir: {mode}, pool {pool.name}, policy {pool.policy}, profile {profile_name}"
+        )
     if admin_listener is not None:
         lines.append(f"tokenweir: admin on {_url(admin_listener)}")
     if is_embedded:

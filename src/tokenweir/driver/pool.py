@@ -55,6 +55,7 @@ class PoolDriver:
         self._core = admitter
         self._clock = clock
         self._events = events
+        self._mode_before_bypass = Mode.ENFORCE
         self._waiters: dict[TicketId, asyncio.Future[Flight | Reject]] = {}
         self._requests: dict[TicketId, Request] = {}
         self._flights: dict[ReservationId, Flight] = {}
@@ -178,6 +179,14 @@ class PoolDriver:
             _logger.warning("pool %s: %s -> %s", self.name, self._core.mode.value, mode.value)
             self._core.mode = mode
             self._advance(self._clock())
+
+    def toggle_bypass(self) -> None:
+        """Switch into bypass, and from bypass back to the mode before it."""
+        if self._core.mode is Mode.BYPASS:
+            self.switch(self._mode_before_bypass)
+        else:
+            self._mode_before_bypass = self._core.mode
+            self.switch(Mode.BYPASS)
 
     def snapshot(self) -> Snapshot:
         """Return a frozen look at accounts and queue."""

@@ -20,7 +20,6 @@ import uvicorn
 
 from tokenweir.adapters.prometheus import PrometheusMetrics
 from tokenweir.core.errors import ConfigError
-from tokenweir.core.mode import Mode
 from tokenweir.core.units import s_from_ns
 from tokenweir.gateway.admin import AdminApp
 from tokenweir.gateway.app import GatewayApp
@@ -168,10 +167,10 @@ class Gateway:
                 await shared.watchdog.wait_empty()
 
     def _toggle_bypass(self) -> None:
-        """Switch from whatever mode into bypass, and from bypass to enforcing."""
+        """Switch into bypass, and from bypass back to what was before."""
         assert self._shared is not None
         for driver in self._shared.pools.drivers:
-            driver.switch(Mode.ENFORCE if driver.mode is Mode.BYPASS else Mode.BYPASS)
+            driver.toggle_bypass()
 
     @contextlib.contextmanager
     def _signals(self) -> Iterator[None]:
