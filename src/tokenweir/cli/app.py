@@ -12,7 +12,10 @@ import typer
 __all__ = ["build_app"]
 
 # In the order in which --help lists them.
-_COMMANDS = ("serve", "demo", "engine", "load", "simulate", "replay", "profile", "bound")
+_COMMANDS = (
+    *("serve", "demo", "engine", "load", "simulate", "replay", "profile", "bound"),
+    *("sweep",),
+)
 
 
 def build_app() -> typer.Typer:

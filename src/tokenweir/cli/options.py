@@ -6,7 +6,7 @@ import gc
 import json
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Annotated, Any
 
@@ -21,6 +21,7 @@ __all__ = [
     "Json",
     "collect_seldom",
     "duration",
+    "phases",
     "print_json",
     "processes",
     "progress",
@@ -94,3 +95,17 @@ def progress(what: str, *, total: int) -> Iterator[Progress]:
     with Progress(*columns, TimeElapsedColumn(), console=console, transient=True) as bar:
         bar.add_task(what, total=total)
         yield bar
+
+
+@contextmanager
+def phases() -> Iterator[Callable[[str, int], Callable[[], None]]]:
+    """Show one bar on stderr after the other: call with a name and a total for what moves it."""
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    console = Console(stderr=True)
+    with Progress(*columns, TimeElapsedColumn(), console=console, transient=True) as bar:
+
+        def begin(what: str, total: int) -> Callable[[], None]:
+            task = bar.add_task(what, total=total)
+            return lambda: bar.advance(task)
+
+        yield begin

@@ -24,6 +24,7 @@ __all__ = [
     "Slo",
     "Wishes",
     "experiment_from",
+    "is_drawn",
     "policies_from",
     "surge_from",
     "trace_from",
@@ -117,14 +118,23 @@ def policies_from(text: str) -> list[str]:
     return names
 
 
-def trace_from(file: str) -> list[Arrival]:
+def is_drawn(file: str) -> bool:
+    """Tell whether a trace is drawn, so that every seed has requests of its own."""
+    return file in _DRAWN
+
+
+def trace_from(file: str, *, seed: int = 1) -> list[Arrival]:
     """Read a trace by path or short name, or draw one that has the article's lengths.
+
+    Args:
+        file: A path, or a row of ``TRACE_NAMES``.
+        seed: Of a trace that is drawn; a recorded one is the same for all.
 
     Raises:
         ConfigError: See ``read_trace``.
     """
     if file in _DRAWN:
-        return article_workload(_DRAWN[file], seed=1)
+        return article_workload(_DRAWN[file], seed=seed)
     return read_trace(file)
 
 

@@ -1,0 +1,98 @@
+"""Which options do the commands share that run the simulator?"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from tokenweir.cli.options import duration
+from tokenweir.core.profile import PROFILES
+from tokenweir.core.units import NS_PER_S, Nanos
+from tokenweir.study.plan import (
+    DECLARATION_NAMES,
+    DISCIPLINE_NAMES,
+    RETRY_NAMES,
+    TRACE_NAMES,
+    Slo,
+    Wishes,
+)
+
+__all__ = [
+    "Declared",
+    "File",
+    "Profile",
+    "Queue",
+    "Requests",
+    "Retries",
+    "Retry",
+    "Seeds",
+    "SloTpot",
+    "SloTtft",
+    "SloUnloaded",
+    "Step",
+    "Timeout",
+    "Wait",
+    "WaitItems",
+    "slo_from",
+    "wishes_from",
+]
+
+File = Annotated[str, typer.Argument(help=f"A trace, or {', '.join(TRACE_NAMES)}.", metavar="FILE")]
+Profile = Annotated[str, typer.Option(help=f"One of: {', '.join(PROFILES)}.")]
+Requests = Annotated[int | None, typer.Option(help="Only the first N.")]
+Step = Annotated[str | None, typer.Option(help="Sudden step, as in 3x@30s.")]
+Queue = Annotated[str, typer.Option(help=f"The engine's own line: {', '.join(DISCIPLINE_NAMES)}.")]
+Declared = Annotated[str, typer.Option(help=f"Declared maximum: {', '.join(DECLARATION_NAMES)}.")]
+WaitItems = Annotated[int, typer.Option(help="Requests that may wait before it.")]
+Wait = Annotated[str, typer.Option(help="Longest wait before it.")]
+Retry = Annotated[str, typer.Option(help=f"Clients: {', '.join(RETRY_NAMES)}.")]
+Retries = Annotated[int, typer.Option(help="Attempts after the first.")]
+Timeout = Annotated[
+    str | None, typer.Option(help="Clients give up without a first token, as in 10s.")
+]
+SloTtft = Annotated[str, typer.Option(help="Bound on TTFT.")]
+SloTpot = Annotated[str, typer.Option(help="Bound on TPOT.")]
+SloUnloaded = Annotated[
+    float, typer.Option(help="Or so many times the TTFT of an idle engine, if that is more.")
+]
+Seeds = Annotated[int, typer.Option(help="Average over seeds 1 to N.")]
+
+
+def slo_from(ttft: str, tpot: str, *, unloaded: float) -> Slo:
+    """Read an SLO from its options.
+
+    Raises:
+        ConfigError: One is not a length of time, or out of range.
+    """
+    return Slo(duration(ttft, option="--slo-ttft"), duration(tpot, option="--slo-tpot"), unloaded)
+
+
+def wishes_from(
+    *,
+    slo: Slo,
+    profile: str = "article",
+    queue: str = "fifo",
+    declared: str = "mix",
+    retry: str = "none",
+    retries: int = 0,
+    timeout: str | None = None,
+    wait_items: int = 1_000,
+    wait_ns: Nanos = 5 * NS_PER_S,
+    drains: bool = True,
+    checks: bool = False,
+) -> Wishes:
+    """Put what was asked for together; what is left out is as in ``replay``, without recounts."""
+    return Wishes(
+        profile=profile,
+        queue=queue,
+        declared=declared,
+        retry=retry,
+        retries=retries,
+        timeout_ns=None if timeout is None else duration(timeout, option="--timeout"),
+        wait_items=wait_items,
+        wait_ns=wait_ns,
+        slo=slo,
+        drains=drains,
+        checks=checks,
+    )

@@ -1,0 +1,147 @@
+"""``tokenweir sweep``: policies x loads x seeds x profiles x traces, and what they promise."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from tokenweir.cli.options import (
+    Json,
+    collect_seldom,
+    duration,
+    phases,
+    print_json,
+    processes,
+    seeds_of,
+    table_console,
+)
+from tokenweir.cli.study_options import Declared, Seeds, wishes_from
+from tokenweir.core.errors import ConfigError
+
+__all__ = ["register"]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command()(sweep)
+
+
+def sweep(
+    plan: Annotated[
+        str, typer.Option(help="What to start from: quick, real or real-full; all else changes it.")
+    ] = "quick",
+    trace: Annotated[str | None, typer.Option(help="Traces, comma-separated.")] = None,
+    profile: Annotated[str | None, typer.Option(help="Profiles, comma-separated.")] = None,
+    policy: Annotated[
+        str | None,
+        typer.Option(help="Policies; a * tunes the limit. The first is judged against the others."),
+    ] = None,
+    load: Annotated[str | None, typer.Option(help="Multiples of capacity.")] = None,
+    seeds: Seeds = 1,
+    requests: Annotated[str | None, typer.Option(help="Measured requests, or all.")] = None,
+    tune_requests: Annotated[int, typer.Option(help="The same while tuning.")] = 3_000,
+    warmup: Annotated[int | None, typer.Option(help="Requests run before, not counted.")] = None,
+    cooldown: Annotated[int | None, typer.Option(help="The same after.")] = None,
+    slo_ttft: Annotated[str | None, typer.Option(help="Bound on TTFT.")] = None,
+    slo_tpot: Annotated[str | None, typer.Option(help="Bound on TPOT.")] = None,
+    slo_unloaded: Annotated[
+        float | None, typer.Option(help="Or so many times the idle TTFT, if that is more.")
+    ] = None,
+    declared: Declared = "mix",
+    jobs: Annotated[int | None, typer.Option(help="Runs at once; else one per core.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Keep finished runs in DIR, and go on from there.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Measure goodput of policies over loads, seeds, profiles and traces."""
+    from tokenweir.study.sweep.document import run_sweep, sweep_document
+    from tokenweir.study.sweep.plan import loads_from, plan_named, sweep_plan
+    from tokenweir.study.sweep.run import sweep_workloads
+    from tokenweir.study.sweep.store import Store
+
+    row = plan_named(plan)
+    slo = {
+        "ttft_ns": None if slo_ttft is None else duration(slo_ttft, option="--slo-ttft"),
+        "tpot_ns": None if slo_tpot is None else duration(slo_tpot, option="--slo-tpot"),
+        "unloaded_ratio": slo_unloaded,
+    }
+    changes: dict[str, Any] = {
+        "traces": _words(trace),
+        "profiles": _words(profile),
+        "policies": _words(policy),
+        "loads": None if load is None else loads_from(load),
+        "warmup": warmup,
+        "cooldown": cooldown,
+        "slo": dataclasses.replace(row.slo, **_given(slo)),
+    }
+    row = dataclasses.replace(row, **_given(changes))
+    if load is not None:
+        row = dataclasses.replace(row, tuning_loads=())
+    if requests is not None:
+        row = dataclasses.replace(row, requests=_requests(requests))
+    asked = sweep_plan(
+        row,
+        name=plan,
+        wishes=wishes_from(declared=declared, slo=row.slo),
+        seeds=tuple(seeds_of(seeds)),
+        tuning_requests=tune_requests,
+    )
+    if tune_requests < 2:
+        raise ConfigError(f"--tune-requests {tune_requests} is not allowed, allowed: 2 or more")
+    at_once = _jobs(jobs)
+    workloads = sweep_workloads(asked)
+    store = Store(out)
+    collect_seldom()
+    try:
+        with phases() as on_phase:
+            run_sweep(asked, store, processes=at_once, on_phase=on_phase)
+    finally:
+        # Whatever ended it: what has been measured is shown.
+        store.close()
+        _show(sweep_document(asked, store, workloads=workloads), as_json=as_json)
+
+
+def _show(document: dict[str, Any], *, as_json: bool) -> None:
+    from tokenweir.study.sweep.tables import cells_table, tuning_table, verdicts_table
+
+    if as_json:
+        print_json(document)
+        return
+    console = table_console()
+    if document["tuning"]:
+        console.print(tuning_table(document["tuning"]))
+    console.print(cells_table(document))
+    console.print(verdicts_table(document))
+    if not document["is_complete"]:
+        console.print("interrupted: only cells that had ended are shown")
+
+
+def _words(text: str | None) -> tuple[str, ...] | None:
+    return None if text is None else tuple(word.strip() for word in text.split(","))
+
+
+def _given(changes: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in changes.items() if value is not None}
+
+
+def _requests(text: str) -> int | None:
+    if text == "all":
+        return None
+    try:
+        return int(text)
+    except ValueError:
+        raise ConfigError(
+            f"--requests {text!r} is not allowed, allowed: 2 or more, or all"
+        ) from None
+
+
+def _jobs(count: int | None) -> int:
+    if count is None:
+        return processes()
+    if not 1 <= count <= 1_024:
+        raise ConfigError(f"--jobs {count} is not allowed, allowed: 1 to 1,024")
+    return count

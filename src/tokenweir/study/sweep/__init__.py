@@ -1,0 +1,1 @@
+"""Policies x loads x seeds x profiles x traces: who has how much goodput, and how sure is that?"""

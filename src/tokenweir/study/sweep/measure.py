@@ -1,0 +1,144 @@
+"""What is one piece of work of a sweep, and what does it measure?
+
+A job names everything its figures depend on, in words that fit on a line of JSON: it can be sent to
+another process or machine, and its figures can be kept and found again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import tokenweir
+from tokenweir.sim.traces import Arrival
+from tokenweir.study.bound.bound import bounds_of, tightest_level
+from tokenweir.study.bound.requests import requests_from
+from tokenweir.study.experiment import Experiment, run_experiment
+from tokenweir.study.plan import Wishes, experiment_from, is_drawn, trace_from
+from tokenweir.study.sweep.binding import binding_of, seats_allowed
+from tokenweir.study.sweep.contenders import capacity_with
+from tokenweir.study.sweep.plan import Cell
+from tokenweir.study.window import Window, window_figures, windowed
+
+__all__ = ["BOUND", "Figures", "Job", "fingerprint", "key_of", "measure", "workload_facts"]
+
+Figures = dict[str, Any]
+
+# Stands where a policy stands: what nobody can exceed.
+BOUND = "bound"
+
+# What a figure depends on besides its job: other code may give other figures.
+_SOURCES = (
+    *("core", "engine", "sim", "study/bound", "study/experiment.py", "study/plan.py"),
+    *("study/window.py", "study/sweep/measure.py", "study/sweep/contenders.py"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One run, or the bound of one.
+
+    Attributes:
+        cell: Workload and load.
+        policy: Row of ``POLICIES``, or ``BOUND``.
+        limit: Of the policy's knob, or None for the policy's own.
+        seed: Of every random stream.
+        requests: Measured, or None for all.
+        warmup: Requests before.
+        cooldown: Requests after.
+        wishes: Everything else but the profile.
+    """
+
+    cell: Cell
+    policy: str
+    limit: int | None
+    seed: int
+    requests: int | None
+    warmup: int
+    cooldown: int
+    wishes: Wishes
+
+
+def key_of(job: Job) -> str:
+    """Return the job as one line of JSON, the same for the same job."""
+    return json.dumps(asdict(job), sort_keys=True, separators=(",", ":"))
+
+
+@lru_cache(maxsize=1)
+def fingerprint() -> str:
+    """Return a short hash of the code that figures depend on."""
+    package = Path(tokenweir.__file__).parent
+    digest = hashlib.sha256()
+    for name in _SOURCES:
+        path = package / name
+        for file in sorted(path.rglob("*.py")) if path.is_dir() else [path]:
+            digest.update(f"{file.relative_to(package)}\n".encode())
+            digest.update(file.read_bytes())
+    return digest.hexdigest()[:12]
+
+
+def measure(job: Job) -> Figures:
+    """Run a job.
+
+    Returns:
+        Of a run: see ``window_figures``. Of a bound: its level, and the most goodput as shares of
+        the measured requests (``count``, ``tokens``).
+    """
+    experiment, window = _prepared(job)
+    if job.policy == BOUND:
+        return _bound(experiment, window)
+    record = run_experiment(experiment, seed=job.seed)
+    return window_figures(record, experiment.slo, window=window)
+
+
+def _prepared(job: Job) -> tuple[Experiment, Window]:
+    experiment = experiment_from(replace(job.wishes, profile=job.cell.profile))
+    window = windowed(
+        _trace(job.cell.trace, job.seed if is_drawn(job.cell.trace) else 1),
+        experiment.engine,
+        load=job.cell.load,
+        requests=job.requests,
+        warmup=job.warmup,
+        cooldown=job.cooldown,
+    )
+    experiment = replace(experiment, arrivals=window.arrivals)
+    if job.policy == BOUND:
+        return experiment, window
+    experiment = replace(experiment, policy=job.policy)
+    if job.limit is not None:
+        experiment = replace(experiment, capacity=capacity_with(job.policy, limit=job.limit))
+    return experiment, window
+
+
+@lru_cache(maxsize=4)
+def _trace(name: str, seed: int) -> tuple[Arrival, ...]:
+    """Read a trace once for all jobs of a process."""
+    return tuple(trace_from(name, seed=seed))
+
+
+def _bound(experiment: Experiment, window: Window) -> Figures:
+    """Bound the measured requests as if the others were not there, which cannot lower it."""
+    measured, engine = window.measured, experiment.engine
+    requests = requests_from(measured, experiment.slo, engine=engine)
+    level = tightest_level(engine)
+    bound = bounds_of(requests, engine, levels=[level])[level]
+    return {
+        "level": level,
+        **{kind: round(figure.value, 6) for kind, figure in bound.figures.items()},
+    }
+
+
+def workload_facts(job: Job) -> dict[str, float | str]:
+    """Return what a job's measured requests ask of its engine: capacity, and what binds."""
+    experiment, window = _prepared(job)
+    engine, tpot_ns = experiment.engine, experiment.slo.tpot_ns
+    allowed = seats_allowed(window.measured, engine, tpot_ns=tpot_ns)
+    return {
+        "capacity_rps": round(window.capacity_rps, 6),
+        "binds": binding_of(window.measured, engine, tpot_ns=tpot_ns),
+        **{f"seats_{name}": round(seats, 1) for name, seats in allowed.items()},
+    }
