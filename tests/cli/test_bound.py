@@ -153,3 +153,29 @@ def test_bound_when_interrupted_while_solving_then_it_ends_without_traceback(
     assert process.returncode == 130
     assert out == ""
     assert "Traceback" not in err
+
+
+def test_replay_when_the_workload_is_drawn_then_every_seed_has_its_own_bound() -> None:
+    """Two seeds: the mean of what each gives alone, and an interval."""
+    arguments = ("replay", "article-overload", "--load", "recorded", "--requests", "500", "--bound")
+    document = json.loads(run(*arguments, "--seeds", "2", "--json").stdout)
+    (row,) = document["rows"]
+    assert row["seeds"] == 2
+    assert row["ci95"]["efficiency_tokens"] > 0
+    from tokenweir.cli.study_options import wishes_from
+    from tokenweir.sim.results import Slo
+    from tokenweir.study.bound.efficiency import yardsticks_for
+    from tokenweir.study.plan import experiment_from
+    from tokenweir.study.replay import prepared_seeds
+
+    experiment = experiment_from(wishes_from(slo=Slo()))
+    ready = prepared_seeds("article-overload", experiment, seeds=[1, 2], load=None, requests=500)
+    assert ready[0].arrivals != ready[1].arrivals
+    figures = [
+        yardstick.bound.figures["tokens"].value
+        for yardstick in yardsticks_for(experiment, [replay.arrivals for replay in ready])
+    ]
+    assert row["ours"]["bound"]["tokens"] == pytest.approx(sum(figures) / 2, abs=1e-6)
+    shown = run(*arguments, "--seeds", "2").stdout
+    assert "±" in shown
+    assert "mean of 2 seeds" in shown

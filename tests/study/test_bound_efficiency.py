@@ -82,8 +82,8 @@ def test_replay_when_measured_then_rows_have_efficiencies_and_nothing_else_moves
     ready = Replay(used.arrivals, 1.0, 1.0)
     yardstick = yardstick_for(used)
     policies = ["token", "none"]
-    plain = replay_rows(ready, used, policies=policies, seeds=[1, 2])
-    rows = replay_rows(ready, used, policies=policies, seeds=[1, 2], yardstick=yardstick)
+    plain = replay_rows([ready], used, policies=policies, seeds=[1, 2])
+    rows = replay_rows([ready], used, policies=policies, seeds=[1, 2], yardsticks=[yardstick])
     for before, after in zip(plain, rows, strict=True):
         figures = after["ours"]
         assert before["ours"].items() <= figures.items()
@@ -102,11 +102,11 @@ def test_replay_when_the_trace_has_one_tenant_then_there_is_no_table_of_them() -
     """One tenant's efficiency is that of the row."""
     used = experiment(arrivals=tuple(replace(a, tenant="a") for a in experiment().arrivals))
     rows = replay_rows(
-        Replay(used.arrivals, 1.0, 1.0),
+        [Replay(used.arrivals, 1.0, 1.0)],
         used,
         policies=["token"],
         seeds=[1],
-        yardstick=yardstick_for(used),
+        yardsticks=[yardstick_for(used)],
     )
     assert "tenants" not in rows[0]["ours"]
 

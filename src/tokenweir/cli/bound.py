@@ -7,10 +7,19 @@ from typing import Annotated
 import typer
 
 from tokenweir.cli.options import Json, duration, print_json, progress, table_console
-from tokenweir.core.profile import PROFILES
+from tokenweir.cli.study_options import (
+    File,
+    Profile,
+    Requests,
+    SloTpot,
+    SloTtft,
+    SloUnloaded,
+    Step,
+    slo_from,
+)
 from tokenweir.core.profile import profile as profile_named
 from tokenweir.core.units import s_from_ns
-from tokenweir.study.plan import TRACE_NAMES, Slo, surge_from, trace_from
+from tokenweir.study.plan import surge_from, trace_from
 
 __all__ = ["register"]
 
@@ -21,20 +30,16 @@ def register(app: typer.Typer) -> None:
 
 
 def bound(
-    file: Annotated[
-        str, typer.Argument(help=f"A trace, or {', '.join(TRACE_NAMES)}.", metavar="FILE")
-    ],
+    file: File,
     load: Annotated[
         float | None, typer.Option(help="Mean rate as a multiple of capacity; else as recorded.")
     ] = None,
-    profile: Annotated[str, typer.Option(help=f"One of: {', '.join(PROFILES)}.")] = "article",
-    requests: Annotated[int | None, typer.Option(help="Only the first N.")] = None,
-    step: Annotated[str | None, typer.Option(help="Sudden step, as in 3x@30s.")] = None,
-    slo_ttft: Annotated[str, typer.Option(help="Bound on TTFT.")] = "1s",
-    slo_tpot: Annotated[str, typer.Option(help="Bound on TPOT.")] = "80ms",
-    slo_unloaded: Annotated[
-        float, typer.Option(help="Or so many times the TTFT of an idle engine, if that is more.")
-    ] = 0.0,
+    profile: Profile = "article",
+    requests: Requests = None,
+    step: Step = None,
+    slo_ttft: SloTtft = "1s",
+    slo_tpot: SloTpot = "80ms",
+    slo_unloaded: SloUnloaded = 0.0,
     attempts_within: Annotated[
         str | None, typer.Option(help="Count attempts up to so long after the first arrival.")
     ] = None,
@@ -60,11 +65,7 @@ def bound(
 
     engine = profile_named(profile)
     levels = levels_for(level, engine)
-    slo = Slo(
-        duration(slo_ttft, option="--slo-ttft"),
-        duration(slo_tpot, option="--slo-tpot"),
-        slo_unloaded,
-    )
+    slo = slo_from(slo_ttft, slo_tpot, unloaded=slo_unloaded)
     width_ns = None if bucket is None else duration(bucket, option="--bucket")
     attempts_ns = 0
     if attempts_within is not None:

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from tokenweir.cli.options import duration
+from tokenweir.core.errors import ConfigError
 from tokenweir.core.profile import PROFILES
 from tokenweir.core.units import NS_PER_S, Nanos
 from tokenweir.study.plan import (
@@ -34,6 +35,7 @@ __all__ = [
     "Timeout",
     "Wait",
     "WaitItems",
+    "load_from",
     "slo_from",
     "wishes_from",
 ]
@@ -57,6 +59,22 @@ SloUnloaded = Annotated[
     float, typer.Option(help="Or so many times the TTFT of an idle engine, if that is more.")
 ]
 Seeds = Annotated[int, typer.Option(help="Average over seeds 1 to N.")]
+
+
+def load_from(text: str) -> float | None:
+    """Read a multiple of capacity, or ``recorded`` for a trace's own times, as None.
+
+    Raises:
+        ConfigError: It is neither; its range is checked where it is used.
+    """
+    if text == "recorded":
+        return None
+    try:
+        return float(text)
+    except ValueError:
+        raise ConfigError(
+            f"--load {text!r} is not allowed, allowed: a multiple of capacity, or recorded"
+        ) from None
 
 
 def slo_from(ttft: str, tpot: str, *, unloaded: float) -> Slo:

@@ -32,7 +32,9 @@ __all__ = [
     "Experiment",
     "Outcome",
     "mean_of",
+    "mean_outcome",
     "run_experiment",
+    "run_jobs",
     "run_seeds",
     "workload_of",
 ]
@@ -155,14 +157,30 @@ def run_seeds(
         One outcome per experiment, in order.
     """
     jobs = [(experiment, seed) for experiment in experiments for seed in seeds]
+    outcomes = run_jobs(jobs, processes=processes, figures=figures, on_run=on_run)
+    size = len(seeds)
+    return [mean_outcome(outcomes[i : i + size]) for i in range(0, len(outcomes), size)]
+
+
+def run_jobs(
+    jobs: Sequence[tuple[Experiment, int]],
+    *,
+    processes: int = 1,
+    figures: Callable[[Record, Slo], dict[str, Any]] = summary,
+    on_run: Callable[[], None] = lambda: None,
+) -> list[Outcome]:
+    """Run pairs of an experiment and a seed; see ``run_seeds``.
+
+    Returns:
+        One outcome per pair, in order.
+    """
     outcomes: list[Outcome] = []
     run = partial(_run_job, figures=figures)
     with closing(map_jobs(run, jobs, processes=processes)) as ended:
         for outcome in ended:
             outcomes.append(outcome)
             on_run()
-    size = len(seeds)
-    return [_mean_outcome(outcomes[i : i + size]) for i in range(0, len(outcomes), size)]
+    return outcomes
 
 
 def _run_job(
@@ -173,16 +191,24 @@ def _run_job(
     return Outcome(figures(record, experiment.slo), series(record))
 
 
-def _mean_outcome(outcomes: Sequence[Outcome]) -> Outcome:
+def mean_outcome(outcomes: Sequence[Outcome]) -> Outcome:
+    """Return the mean of several outcomes; a course ends with the shortest."""
     merged: dict[str, Any] = mean_of([o.summary for o in outcomes])
     seconds = zip(*(o.series for o in outcomes), strict=False)
     return Outcome(merged, [mean_of(list(rows)) for rows in seconds])
 
 
 def mean_of(values: Sequence[Any]) -> Any:
-    """Average numbers, and dicts of them key by key; None where any value is None."""
+    """Average numbers, and dicts of them key by key; None where any value is None.
+
+    A claim holds where it holds in all; a word is the same in all.
+    """
     if any(value is None for value in values):
         return None
+    if isinstance(values[0], bool):
+        return all(values)
+    if isinstance(values[0], str):
+        return values[0]
     if isinstance(values[0], dict):
         keys = dict.fromkeys(key for value in values for key in value)
         return {key: mean_of(_column(values, key)) for key in keys}

@@ -16,10 +16,12 @@ from tokenweir.sim.results import summary
 from tokenweir.sim.traces import Arrival
 from tokenweir.sim.workload import Surge, check_span, scaled, surged
 from tokenweir.study.bound.efficiency import Yardstick, summary_with_tenants, with_efficiency
-from tokenweir.study.experiment import Experiment, run_seeds
+from tokenweir.study.experiment import Experiment, mean_of, mean_outcome, run_jobs
 from tokenweir.study.load.plan import LOAD_MAX, LOAD_MIN
+from tokenweir.study.plan import is_drawn, trace_from
+from tokenweir.study.statistics import intervals_of
 
-__all__ = ["Replay", "capacity_rps", "prepared", "replay_rows"]
+__all__ = ["Replay", "capacity_rps", "prepared", "prepared_seeds", "replay_rows"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,46 +81,92 @@ def prepared(
     return Replay(tuple(arrivals), capacity, load)
 
 
+def prepared_seeds(
+    file: str,
+    experiment: Experiment,
+    *,
+    seeds: Sequence[int],
+    load: float | None,
+    requests: int | None = None,
+    surge: Surge | None = None,
+) -> list[Replay]:
+    """Return the requests of each seed where they are drawn, else one for all seeds.
+
+    Raises:
+        ConfigError: See ``prepared`` and ``trace_from``.
+    """
+    return [
+        prepared(trace_from(file, seed=seed), experiment, load=load, requests=requests, surge=surge)
+        for seed in (seeds if is_drawn(file) else seeds[:1])
+    ]
+
+
 def replay_rows(
-    replay: Replay,
+    replays: Sequence[Replay],
     experiment: Experiment,
     *,
     policies: Sequence[str],
     seeds: Sequence[int],
-    yardstick: Yardstick | None = None,
+    yardsticks: Sequence[Yardstick] = (),
+    processes: int = 1,
     on_run: Callable[[], None] = lambda: None,
 ) -> list[dict[str, Any]]:
     """Run every policy on the same requests and return rows as the JSON output has them.
 
     Args:
-        replay: The requests.
+        replays: The requests of each seed, or one for all seeds.
         experiment: Everything else but the policy.
         policies: Rows of ``POLICIES``.
-        seeds: Of every random stream; figures are means over them.
-        yardstick: Bound of these requests, to which efficiencies refer, or None for none.
+        seeds: Of every random stream; figures are means over them, and where there are several,
+            ``ci95`` has half the widths of their 95 % intervals.
+        yardsticks: Bounds of these requests, to which efficiencies refer, as many as ``replays``,
+            or none.
+        processes: Runs at once; the result does not depend on it.
         on_run: Called after each run.
     """
-    experiments = [
-        replace(experiment, policy=policy, arrivals=replay.arrivals) for policy in policies
+    jobs = [
+        (replace(experiment, policy=policy, arrivals=_of(replays, i).arrivals), seed)
+        for policy in policies
+        for i, seed in enumerate(seeds)
     ]
-    outcomes = run_seeds(
-        experiments,
-        seeds=seeds,
-        figures=summary if yardstick is None else summary_with_tenants,
-        on_run=on_run,
-    )
-    return [
-        {
+    figures = summary_with_tenants if yardsticks else summary
+    outcomes = run_jobs(jobs, processes=processes, figures=figures, on_run=on_run)
+    rows = []
+    for number, policy in enumerate(policies):
+        mine = outcomes[number * len(seeds) : (number + 1) * len(seeds)]
+        if yardsticks:
+            mine = [
+                replace(outcome, summary=with_efficiency(outcome.summary, _of(yardsticks, i)))
+                for i, outcome in enumerate(mine)
+            ]
+        mean = mean_outcome(mine)
+        row: dict[str, Any] = {
             "group": "trace",
-            "load": replay.load,
+            "load": mean_of([replay.load for replay in replays]),
             "policy": policy,
             "queue": experiment.discipline,
             "seeds": len(seeds),
-            "capacity_rps": round(replay.capacity_rps, 6),
-            "ours": outcome.summary
-            if yardstick is None
-            else with_efficiency(outcome.summary, yardstick),
-            "series": outcome.series,
+            "capacity_rps": round(sum(r.capacity_rps for r in replays) / len(replays), 6),
+            "ours": mean.summary,
         }
-        for policy, outcome in zip(policies, outcomes, strict=True)
+        if len(seeds) > 1:
+            row["ci95"] = _halves([outcome.summary for outcome in mine])
+        rows.append({**row, "series": mean.series})
+    return rows
+
+
+def _of(values: Sequence[Any], index: int) -> Any:
+    """Return a seed's own value, or the one that all share."""
+    return values[index if len(values) > 1 else 0]
+
+
+def _halves(summaries: Sequence[dict[str, Any]]) -> dict[str, float | None]:
+    """Return half the width of the 95 % interval of each figure that is a number."""
+    numbers = [
+        {name: value for name, value in row.items() if not isinstance(value, dict)}
+        for row in summaries
     ]
+    return {
+        name: None if interval is None or interval.half is None else round(interval.half, 6)
+        for name, interval in intervals_of(numbers).items()
+    }

@@ -33,6 +33,7 @@ __all__ = [
     "summary_with_tenants",
     "with_efficiency",
     "yardstick_for",
+    "yardsticks_for",
 ]
 
 _GOODPUT = {"count": "goodput_unique", "tokens": "goodput_tokens"}
@@ -62,6 +63,19 @@ def yardstick_for(
     level = tightest_level(experiment.engine)
     bounds = bounds_of(requests, experiment.engine, levels=[level], on_figure=on_figure)
     return Yardstick(requests, bounds[level])
+
+
+def yardsticks_for(
+    experiment: Experiment,
+    workloads: Sequence[tuple[Arrival, ...]],
+    *,
+    on_figure: Callable[[], None] = lambda: None,
+) -> list[Yardstick]:
+    """Return the bound of each workload; see ``yardstick_for``."""
+    return [
+        yardstick_for(replace(experiment, arrivals=arrivals), on_figure=on_figure)
+        for arrivals in workloads
+    ]
 
 
 def requests_of(experiment: Experiment) -> Requests:

@@ -32,7 +32,7 @@ def bounds_table(bounds: Sequence[Mapping[str, Any]], *, title: str) -> Table:
 
 
 def efficiency_table(rows: Sequence[Mapping[str, Any]]) -> Table:
-    """Return one line per policy: goodput, bound and efficiency."""
+    """Return one line per policy: goodput, bound and efficiency, with its 95 % interval."""
     bound = rows[0]["ours"]["bound"]
     title = f"Efficiency against LP-{bound['level']}, buckets of {bound['bucket_s']:g} s"
     if not all(row["ours"]["bound"]["holds"] for row in rows):
@@ -47,7 +47,10 @@ def efficiency_table(rows: Sequence[Mapping[str, Any]]) -> Table:
         cells = [row["policy"] + ("" if ours["bound"]["holds"] else " *")]
         for kind, goodput in (("count", "goodput_unique"), ("tokens", "goodput_tokens")):
             cells += [f"{ours[goodput]:.3f}", f"{ours['bound'][kind]:.3f}"]
-            cells.append(_ratio(ours[f"efficiency_{kind}"]))
+            half = row.get("ci95", {}).get(f"efficiency_{kind}")
+            cells.append(
+                _ratio(ours[f"efficiency_{kind}"]) + ("" if half is None else f" ± {half:.3f}")
+            )
         table.add_row(*cells)
     return table
 
