@@ -19,8 +19,8 @@ from tokenweir.core.guards import (
     prefill_tokens_per_s,
     reading_ns,
 )
-from tokenweir.core.profile import PROFILES, profile
 from tokenweir.core.reasons import ReasonCode
+from tokenweir.profiles import PROFILE_NAMES, profile
 
 A100 = profile("8b-a100")
 GUARDS = GuardConfig()
@@ -113,7 +113,7 @@ def test_first_token_when_no_profile_is_known_then_a_careful_step_is_assumed() -
 
 @settings(deadline=None, print_blob=True)
 @given(
-    name=st.none() | st.sampled_from(sorted(PROFILES)),
+    name=st.none() | st.sampled_from(sorted(PROFILE_NAMES)),
     prefill_ns_max=st.integers(1, 10**9),
     step_tokens=st.integers(1, 10_000),
     decoding=st.integers(0, 1_000),

@@ -1,22 +1,14 @@
-"""The table of engine profiles."""
+"""The step-time model, on the profiles that are there."""
 
 import dataclasses
 
 import pytest
 
 from tokenweir.core.errors import ConfigError
-from tokenweir.core.profile import PROFILES, profile
+from tokenweir.profiles import PROFILE_NAMES, profile
 
 
-@pytest.mark.parametrize("name", PROFILES)
-def test_profile_when_looked_up_then_names_itself_and_its_source(name: str) -> None:
-    """Every row says where its numbers come from."""
-    row = profile(name)
-    assert row.name == name
-    assert row.source
-
-
-@pytest.mark.parametrize("name", PROFILES)
+@pytest.mark.parametrize("name", PROFILE_NAMES)
 def test_profile_when_asked_for_capacity_then_is_rate_over_mean_size(name: str) -> None:
     """A request of one token, which has no context, costs its share of a full step."""
     row = profile(name)
@@ -87,12 +79,6 @@ def test_profile_when_out_of_range_then_says_what_is_allowed(change: dict[str, i
     ((name, value),) = change.items()
     with pytest.raises(ConfigError, match=f"{name} {value} is not allowed, allowed: "):
         dataclasses.replace(profile("article"), **change)  # type: ignore[arg-type]  # by name
-
-
-def test_profile_when_unknown_then_lists_the_allowed() -> None:
-    """A wrong name is answered with the right ones."""
-    with pytest.raises(ConfigError, match="unknown profile 'abacus', allowed: article"):
-        profile("abacus")
 
 
 def test_first_token_when_the_engine_is_idle_then_takes_the_prompt_s_chunks() -> None:

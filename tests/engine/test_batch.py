@@ -9,9 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tokenweir.core.errors import ConfigError, ContractError
-from tokenweir.core.profile import EngineProfile, profile
+from tokenweir.core.profile import EngineProfile
 from tokenweir.engine.batch import DISCIPLINES, Engine
 from tokenweir.engine.sequence import Phase
+from tokenweir.profiles import profile
 
 SMALL = EngineProfile(
     name="small",

@@ -11,10 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tokenweir.core.policy import POLICIES
-from tokenweir.core.profile import EngineProfile, profile
+from tokenweir.core.profile import EngineProfile
 from tokenweir.core.queues import QueueLimits
 from tokenweir.core.reasons import ReasonCode
 from tokenweir.engine.batch import DISCIPLINES
+from tokenweir.profiles import profile
 from tokenweir.sim.attempt import Fate
 from tokenweir.sim.clients import ClientModel, client_model
 from tokenweir.sim.results import Slo, is_good, series, summary

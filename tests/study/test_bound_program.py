@@ -10,8 +10,8 @@ import pytest
 
 from tests.study.bound_support import STEP_NS, arrivals_of, engine, naive_program, random_arrivals
 from tokenweir.core.errors import ConfigError, ContractError
-from tokenweir.core.profile import profile
 from tokenweir.core.units import NS_PER_S
+from tokenweir.profiles import profile
 from tokenweir.sim.results import Slo
 from tokenweir.sim.workload import article_workload
 from tokenweir.study.bound.bound import KINDS, bounds_of

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from tests.study.bound_support import STEP_NS, arrivals_of, engine
-from tokenweir.core.profile import PROFILES, EngineProfile, profile
+from tokenweir.core.profile import EngineProfile
 from tokenweir.engine.batch import Engine
+from tokenweir.profiles import PROFILE_NAMES, profile
 from tokenweir.sim.results import Slo
 from tokenweir.study.bound.requests import requests_from
 from tokenweir.study.bound.work import least_work
@@ -109,7 +110,7 @@ def test_work_when_a_request_cannot_be_good_alone_then_it_is_known(
     assert work.can_be_good.tolist() == [is_possible]
 
 
-@pytest.mark.parametrize("name", list(PROFILES))
+@pytest.mark.parametrize("name", list(PROFILE_NAMES))
 def test_work_when_any_profile_is_taken_then_every_activity_is_charged_somewhere(name: str) -> None:
     """Rows that another covers are left out; what is left charges prefill, decode and pool."""
     requests = requests_from(arrivals_of([(0, 500, 100)]), FOREVER)

@@ -3,8 +3,8 @@
 import pytest
 
 from tokenweir.core.errors import ConfigError
-from tokenweir.core.profile import profile
 from tokenweir.core.units import NS_PER_S
+from tokenweir.profiles import profile
 from tokenweir.sim.traces import Arrival
 from tokenweir.sim.workload import Surge
 from tokenweir.study.load.plan import LoadShape, capacity_rps, plan_requests, rate_for_load

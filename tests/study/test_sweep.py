@@ -11,7 +11,7 @@ import pytest
 from tokenweir.cli.study_options import wishes_from
 from tokenweir.core.capacity.concurrency import Concurrency
 from tokenweir.core.errors import ConfigError
-from tokenweir.core.profile import profile
+from tokenweir.profiles import profile
 from tokenweir.sim.results import Slo
 from tokenweir.sim.traces import Arrival
 from tokenweir.study.sweep import measure as measuring

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tokenweir.core.errors import ConfigError
-from tokenweir.core.profile import profile
+from tokenweir.profiles import profile
 from tokenweir.sim.results import summary
 from tokenweir.sim.traces import Arrival
 from tokenweir.study.experiment import Experiment, run_experiment

@@ -4,8 +4,8 @@ from pathlib import Path
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from tokenweir.core.profile import profile
 from tokenweir.engine.batch import Engine
+from tokenweir.profiles import profile
 from tokenweir.testing.engine_metrics import EngineMetrics, SecondsHistogram
 
 RECORDED = Path(__file__).parents[1] / "fixtures" / "wire" / "metrics_overloaded.txt"

@@ -17,8 +17,8 @@ from tokenweir.cli.study_options import (
     Step,
     slo_from,
 )
-from tokenweir.core.profile import profile as profile_named
 from tokenweir.core.units import s_from_ns
+from tokenweir.profiles import profile as profile_named
 from tokenweir.study.plan import surge_from, trace_from
 
 __all__ = ["register"]

@@ -10,8 +10,9 @@ from typing import Annotated
 
 import typer
 
-from tokenweir.core.profile import PROFILES, EngineProfile, profile
+from tokenweir.core.profile import EngineProfile
 from tokenweir.engine.batch import DISCIPLINES
+from tokenweir.profiles import PROFILE_NAMES, profile
 from tokenweir.testing.engine_loop import loop_factory
 
 __all__ = ["register"]
@@ -23,7 +24,10 @@ def register(app: typer.Typer) -> None:
     @app.command()
     def engine(
         name: Annotated[
-            str, typer.Option("--profile", help=f"Speed and size: {', '.join(PROFILES)}.")
+            str,
+            typer.Option(
+                "--profile", help=f"Speed and size: {', '.join(PROFILE_NAMES)}, or a file."
+            ),
         ] = "demo",
         host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
         port: Annotated[int, typer.Option(help="Port; 0 takes any that is free.")] = 0,

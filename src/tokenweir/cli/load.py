@@ -10,8 +10,8 @@ import typer
 
 from tokenweir.cli.options import Json, duration, print_json, table_console
 from tokenweir.core.errors import ConfigError
-from tokenweir.core.profile import PROFILES, profile
 from tokenweir.core.units import s_from_ns
+from tokenweir.profiles import PROFILE_NAMES, profile
 from tokenweir.study.load.command import planned_rate_rps, run_command
 from tokenweir.study.load.plan import LoadShape, PlannedRequest, plan_requests, rate_for_load
 from tokenweir.study.load.report import load_notes, load_table
@@ -38,7 +38,8 @@ def load(
         float | None, typer.Option("--load", help="Rate as a multiple of --profile's capacity.")
     ] = None,
     profile_name: Annotated[
-        str | None, typer.Option("--profile", help=f"For --load: {', '.join(PROFILES)}.")
+        str | None,
+        typer.Option("--profile", help=f"For --load: {', '.join(PROFILE_NAMES)}, or a file."),
     ] = None,
     requests: Annotated[int | None, typer.Option(help="Send at most so many.")] = None,
     during: Annotated[

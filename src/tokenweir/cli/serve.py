@@ -15,7 +15,7 @@ import typer
 
 from tokenweir.core.errors import ConfigError
 from tokenweir.core.policy import POLICIES
-from tokenweir.core.profile import PROFILES, profile
+from tokenweir.profiles import PROFILE_NAMES, profile
 from tokenweir.settings.compose import check_relations, mode_of
 from tokenweir.settings.loading import load_settings, settings_from
 from tokenweir.settings.model import Settings
@@ -51,7 +51,9 @@ def serve(
     policy: Annotated[str | None, typer.Option(help=f"One of: {', '.join(POLICIES)}.")] = None,
     profile_name: Annotated[
         str | None,
-        typer.Option("--profile", help=f"How fast the engines are: {', '.join(PROFILES)}."),
+        typer.Option(
+            "--profile", help=f"How fast the engines are: {', '.join(PROFILE_NAMES)}, or a file."
+        ),
     ] = None,
     output_tokens_max: Annotated[
         int | None, typer.Option(min=1, help="Most output tokens a request may ask for [4096].")

@@ -8,8 +8,8 @@ import typer
 
 from tokenweir.cli.options import duration
 from tokenweir.core.errors import ConfigError
-from tokenweir.core.profile import PROFILES
 from tokenweir.core.units import NS_PER_S, Nanos
+from tokenweir.profiles import PROFILE_NAMES
 from tokenweir.study.plan import (
     DECLARATION_NAMES,
     DISCIPLINE_NAMES,
@@ -41,7 +41,7 @@ __all__ = [
 ]
 
 File = Annotated[str, typer.Argument(help=f"A trace, or {', '.join(TRACE_NAMES)}.", metavar="FILE")]
-Profile = Annotated[str, typer.Option(help=f"One of: {', '.join(PROFILES)}.")]
+Profile = Annotated[str, typer.Option(help=f"{', '.join(PROFILE_NAMES)}, or a file.")]
 Requests = Annotated[int | None, typer.Option(help="Only the first N.")]
 Step = Annotated[str | None, typer.Option(help="Sudden step, as in 3x@30s.")]
 Queue = Annotated[str, typer.Option(help=f"The engine's own line: {', '.join(DISCIPLINE_NAMES)}.")]

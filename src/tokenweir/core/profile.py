@@ -6,8 +6,8 @@ decode; a = sum over prefill chunks of chunk x (context before it + half the chu
 Rule: a step takes T = max(``step_ns`` + n ``token_ns``, ``compute_step_ns`` + n
 ``compute_token_ns``) + k ``kv_token_ns`` + B ``sequence_ns`` + a ``attention_ns``. The first arm is
 bound by reading the weights, the second by computing.
-Source: the article's engine is one row; its step takes 10 ms whatever is in it, so its decode pace
-never slows down. Real engines slow down with batch and context; their rows say what was measured.
+Source: each profile's own, in its file. The article's engine takes 10 ms for a step whatever is in
+it, so its decode pace never slows down; real ones slow down with batch and context.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tokenweir.core.errors import ConfigError
-from tokenweir.core.units import NS_PER_MS, NS_PER_S, Nanos
+from tokenweir.core.units import NS_PER_S, Nanos
 
-__all__ = ["PROFILES", "EngineProfile", "attention_pairs", "profile"]
+__all__ = ["EngineProfile", "attention_pairs"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,88 +161,3 @@ class EngineProfile:
 def attention_pairs(prompt_tokens: int) -> float:
     """Return the pairs of prompt token and context token that reading a prompt looks at."""
     return prompt_tokens * prompt_tokens / 2
-
-
-_VIDUR = (
-    "sum of median kernel times per layer in Vidur's profiling tables (MIT), two-armed fit; "
-    "KV read and per-request terms from BLIS fits of vLLM 0.8.4; attention assumed at half of peak"
-)
-
-PROFILES: dict[str, EngineProfile] = {
-    "article": EngineProfile(
-        name="article",
-        source="the article's simulation: 400 tokens in 10 ms, 90,000 KV tokens",
-        step_ns=10 * NS_PER_MS,
-        step_tokens_max=400,
-        chunk_tokens_max=512,
-        kv_tokens=90_000,
-        sequences_max=400,
-    ),
-    "demo": EngineProfile(
-        name="demo",
-        source="the article's engine for lengths of a quarter, slow enough for two cores to feed: "
-        "a quarter of the tokens in a step four times as long, 1/16 of the pool",
-        step_ns=40 * NS_PER_MS,
-        step_tokens_max=100,
-        chunk_tokens_max=128,
-        kv_tokens=5_600,
-        sequences_max=100,
-    ),
-    "8b-a100": EngineProfile(
-        name="8b-a100",
-        source=f"Llama-3-8B, one A100 80G, 512 tokens a step: {_VIDUR}",
-        step_ns=9_270_000,
-        token_ns=43_700,
-        compute_step_ns=6_430_000,
-        compute_token_ns=66_800,
-        kv_token_ns=125,
-        sequence_ns=4_400,
-        attention_ns=3.4,
-        step_tokens_max=512,
-        chunk_tokens_max=512,
-        kv_tokens=421_000,
-        sequences_max=256,
-    ),
-    "8b-h100": EngineProfile(
-        name="8b-h100",
-        source=f"Llama-2-7B on one H100 scaled by parameters to 8B, 2,048 tokens a step: {_VIDUR}",
-        step_ns=5_790_000,
-        token_ns=15_950,
-        compute_step_ns=3_100_000,
-        compute_token_ns=21_800,
-        kv_token_ns=76.2,
-        sequence_ns=4_400,
-        attention_ns=1.1,
-        step_tokens_max=2_048,
-        chunk_tokens_max=2_048,
-        kv_tokens=421_000,
-        sequences_max=256,
-    ),
-    "70b-4xh100": EngineProfile(
-        name="70b-4xh100",
-        source=f"Llama-2-70B, four H100, 512 tokens a step, with its all-reduces: {_VIDUR}",
-        step_ns=20_300_000,
-        token_ns=31_700,
-        compute_step_ns=16_200_000,
-        compute_token_ns=62_300,
-        kv_token_ns=47.6,
-        sequence_ns=4_400,
-        attention_ns=1.3,
-        step_tokens_max=512,
-        chunk_tokens_max=512,
-        kv_tokens=487_000,
-        sequences_max=256,
-    ),
-}
-
-
-def profile(name: str) -> EngineProfile:
-    """Return a profile by name.
-
-    Raises:
-        ConfigError: No such row in ``PROFILES``.
-    """
-    try:
-        return PROFILES[name]
-    except KeyError:
-        raise ConfigError(f"unknown profile {name!r}, allowed: {', '.join(PROFILES)}") from None

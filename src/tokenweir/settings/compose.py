@@ -12,9 +12,10 @@ from tokenweir.core.capacity.concurrency import Concurrency
 from tokenweir.core.errors import ConfigError
 from tokenweir.core.mode import Mode
 from tokenweir.core.policy import Policy, policy
-from tokenweir.core.profile import EngineProfile, profile
+from tokenweir.core.profile import EngineProfile
 from tokenweir.core.queues import QueueLimits
 from tokenweir.core.units import ReplicaId
+from tokenweir.profiles import profile
 from tokenweir.settings.model import PoolSettings, ReplicaSettings, RouteSettings, Settings
 
 __all__ = [

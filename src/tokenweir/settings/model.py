@@ -173,8 +173,9 @@ class PoolSettings(_Section):
         name: As routes name it.
         replicas: At least one.
         policy: A row of the table of policies.
-        profile: How fast its engines are, a row of the table of profiles; with it the policy
-            ``predictive`` also keeps the pace and predicts how long prompts need.
+        profile: How fast its engines are, a profile's name or file (a relative path starts where
+            the gateway was started); with it the policy ``predictive`` also keeps the pace and
+            predicts how long prompts need.
         concurrency: Requests in flight per replica, for the policy ``concurrency`` only.
         queue: How much may wait.
         first_token_slo: Where given, what would wait longer than half of it is refused; where the

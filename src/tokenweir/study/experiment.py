@@ -18,9 +18,10 @@ from tokenweir.core.calibration import CalibrationConfig
 from tokenweir.core.capacity import CapacityTest
 from tokenweir.core.ledger import LedgerConfig
 from tokenweir.core.policy import policy
-from tokenweir.core.profile import EngineProfile, profile
+from tokenweir.core.profile import EngineProfile
 from tokenweir.core.queues import QueueLimits
 from tokenweir.core.units import ns_from_s
+from tokenweir.profiles import profile
 from tokenweir.sim.clients import ClientModel
 from tokenweir.sim.results import Slo, series, summary
 from tokenweir.sim.simulator import Record, Scenario, simulate

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 from tokenweir.core.errors import ConfigError
 from tokenweir.core.policy import POLICIES, policy
-from tokenweir.core.profile import profile
 from tokenweir.core.queues import QueueLimits
 from tokenweir.core.units import Nanos
 from tokenweir.engine.batch import DISCIPLINES
+from tokenweir.profiles import profile
 from tokenweir.sim.clients import RETRIES, client_model
 from tokenweir.sim.results import Slo
 from tokenweir.sim.traces import BUNDLED, Arrival, read_trace
@@ -46,7 +46,7 @@ class Wishes:
     """Options that every simulated run takes, as they were given.
 
     Attributes:
-        profile: Row of ``PROFILES``.
+        profile: Name or file of a profile.
         queue: Discipline of the engine's waiting line.
         declared: Row of ``DECLARATIONS``.
         retry: Row of ``RETRIES``.

@@ -14,8 +14,8 @@ from statistics import mean, stdev
 import numpy as np
 
 from tokenweir.core.capacity.concurrency import Concurrency
-from tokenweir.core.profile import profile
 from tokenweir.core.units import NS_PER_S
+from tokenweir.profiles import profile
 from tokenweir.sim.attempt import Fate
 from tokenweir.sim.clients import article_clients, client_model
 from tokenweir.sim.results import Slo, summary

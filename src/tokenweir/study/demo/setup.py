@@ -19,8 +19,9 @@ from pathlib import Path
 import yaml
 
 from tokenweir.core.errors import ConfigError
-from tokenweir.core.profile import EngineProfile, profile
+from tokenweir.core.profile import EngineProfile
 from tokenweir.core.units import NS_PER_MS, NS_PER_S, ns_from_s
+from tokenweir.profiles import profile
 from tokenweir.sim.results import Slo
 from tokenweir.sim.traces import read_trace
 from tokenweir.study.load.plan import LoadShape, rate_for_load

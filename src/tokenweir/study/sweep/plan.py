@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from itertools import product
 
 from tokenweir.core.errors import ConfigError
-from tokenweir.core.profile import profile
+from tokenweir.profiles import profile
 from tokenweir.sim.results import Slo
 from tokenweir.study.load.plan import LOAD_MAX, LOAD_MIN
 from tokenweir.study.plan import Wishes
@@ -27,7 +27,7 @@ class PlanRow:
     Attributes:
         what: One line for a reader.
         traces: As for ``replay``.
-        profiles: Rows of ``PROFILES``.
+        profiles: Names or files of profiles.
         loads: Multiples of capacity.
         policies: Contenders; the first one is judged against the others.
         requests: Measured, or None for all.
@@ -99,7 +99,7 @@ class SweepPlan:
     Attributes:
         name: Row of ``PLANS`` it started from.
         traces: As for ``replay``.
-        profiles: Rows of ``PROFILES``.
+        profiles: Names or files of profiles.
         loads: Multiples of capacity, ascending.
         contenders: The first one is judged against the others.
         seeds: Of every random stream.

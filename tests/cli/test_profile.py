@@ -1,0 +1,83 @@
+"""profile list and show as a user runs them, and a profile's file in the place of its name."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tokenweir.profiles import PROFILE_NAMES
+from tokenweir.profiles.loading import profile_path
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run the command line in a process of its own."""
+    return subprocess.run(
+        [sys.executable, "-m", "tokenweir", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=110,
+        check=False,
+    )
+
+
+def test_list_when_asked_for_then_shows_every_profile_with_its_source() -> None:
+    """The JSON has the same profiles as the table, field by field."""
+    table, document = run("profile", "list"), json.loads(run("profile", "list", "--json").stdout)
+    rows = document["profiles"]
+    assert [row["name"] for row in rows] == list(PROFILE_NAMES)
+    assert all(row["name"] in table.stdout and row["source"] for row in rows)
+
+
+@pytest.mark.parametrize("name", ["8b-h100", str(profile_path("8b-h100"))])
+def test_show_when_given_a_name_or_its_file_then_prints_the_same(name: str) -> None:
+    """A profile in full: its numbers, and what they come to."""
+    done = run("profile", "show", name)
+    assert done.returncode == 0, done.stderr
+    for text in ("kv_tokens", "421,000", "First token of an idle engine", "227.9"):
+        assert text in done.stdout
+    assert json.loads(run("profile", "show", name, "--json").stdout)["profile"]["name"] == "8b-h100"
+
+
+def test_replay_when_profile_is_a_file_then_rows_are_those_of_its_name() -> None:
+    """Whoever copies a profile and changes nothing gets the same figures."""
+    runs = [
+        run("replay", "azure-conv", "--requests", "100", "--profile", engine, "--json")
+        for engine in ("8b-a100", str(profile_path("8b-a100")))
+    ]
+    assert runs[0].stdout == runs[1].stdout
+    assert json.loads(runs[0].stdout)["rows"]
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("profile", "show", "abacus"),
+        ("replay", "azure-conv", "--profile", "abacus"),
+        ("bound", "azure-conv", "--profile", "abacus"),
+        ("engine", "--profile", "abacus"),
+        ("serve", "--upstream", "http://127.0.0.1:1", "--profile", "abacus"),
+        ("load", "azure-conv", "--url", "http://127.0.0.1:1", "--load", "1", "--profile", "abacus"),
+    ],
+    ids=lambda command: command[0],
+)
+def test_command_when_profile_is_unknown_then_one_line_says_what_is_allowed(
+    command: tuple[str, ...],
+) -> None:
+    """Everywhere the same mistake ends the same way."""
+    done = run(*command)
+    assert done.returncode == 2
+    assert len(done.stderr.splitlines()) == 1
+    assert "unknown profile 'abacus', allowed: 70b-4xh100, 8b-a100" in done.stderr
+
+
+def test_command_when_profile_file_is_wrong_then_one_line_says_where(tmp_path: Path) -> None:
+    """The file, the key, the value and what is allowed."""
+    path = tmp_path / "mine.toml"
+    path.write_text(profile_path("article").read_text().replace("90_000", "0"))
+    done = run("replay", "azure-conv", "--profile", str(path))
+    assert done.returncode == 2
+    assert done.stderr == (f"tokenweir: {path}: kv_tokens 0 is not allowed, allowed: 1 or more\n")
