@@ -42,6 +42,13 @@ def test_sweep_when_run_twice_then_the_bytes_are_equal(tmp_path: Path) -> None:
     assert {row["load"] for row in document["rows"]} == {0.7, 2.0}
 
 
+def test_sweep_when_joblib_has_other_workers_then_the_bytes_are_equal() -> None:
+    """Where a run was measured makes no difference."""
+    own, loky = run(*QUICK, "--json"), run(*QUICK, "--json", "--backend", "loky")
+    assert loky.returncode == 0, loky.stderr
+    assert own.stdout == loky.stdout
+
+
 def test_sweep_when_a_person_runs_it_then_cells_and_promises_are_shown() -> None:
     """A table of cells and one of promises."""
     done = run(*QUICK)
@@ -85,6 +92,8 @@ def test_sweep_when_interrupted_then_what_had_ended_is_shown_and_kept(tmp_path: 
         (("--declared", "much"), "exact, x2, 4096, mix, unset"),
         (("--seeds", "0"), "--seeds 0"),
         (("--jobs", "0"), "--jobs 0"),
+        (("--backend", "threading"), "loky, dask"),
+        (("--backend", "dask"), "distributed"),
         (("--tune-requests", "1", "--policy", "predictive,concurrency*"), "--tune-requests 1"),
     ],
 )

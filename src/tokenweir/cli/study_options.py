@@ -6,10 +6,11 @@ from typing import Annotated
 
 import typer
 
-from tokenweir.cli.options import duration
+from tokenweir.cli.options import duration, processes
 from tokenweir.core.errors import ConfigError
 from tokenweir.core.units import NS_PER_S, Nanos
 from tokenweir.profiles import PROFILE_NAMES
+from tokenweir.study.parallel import BACKENDS, check_backend
 from tokenweir.study.plan import (
     DECLARATION_NAMES,
     DISCIPLINE_NAMES,
@@ -20,8 +21,10 @@ from tokenweir.study.plan import (
 )
 
 __all__ = [
+    "Backend",
     "Declared",
     "File",
+    "Jobs",
     "Profile",
     "Queue",
     "Requests",
@@ -35,6 +38,7 @@ __all__ = [
     "Timeout",
     "Wait",
     "WaitItems",
+    "jobs_from",
     "load_from",
     "slo_from",
     "wishes_from",
@@ -59,6 +63,27 @@ SloUnloaded = Annotated[
     float, typer.Option(help="Or so many times the TTFT of an idle engine, if that is more.")
 ]
 Seeds = Annotated[int, typer.Option(help="Average over seeds 1 to N.")]
+Jobs = Annotated[int | None, typer.Option(help="Runs at once; else one per core.")]
+Backend = Annotated[
+    str | None,
+    typer.Option(help=f"Of joblib, instead of this machine's processes: {', '.join(BACKENDS)}."),
+]
+
+_JOBS_MAX = 1_024
+
+
+def jobs_from(count: int | None, *, backend: str | None) -> int:
+    """Return how many runs go on at once.
+
+    Raises:
+        ConfigError: It is not in the range, or the backend cannot be used.
+    """
+    check_backend(backend)
+    if count is None:
+        return processes()
+    if not 1 <= count <= _JOBS_MAX:
+        raise ConfigError(f"--jobs {count} is not allowed, allowed: 1 to {_JOBS_MAX:,}")
+    return count
 
 
 def load_from(text: str) -> float | None:

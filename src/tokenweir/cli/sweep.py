@@ -14,11 +14,10 @@ from tokenweir.cli.options import (
     duration,
     phases,
     print_json,
-    processes,
     seeds_of,
     table_console,
 )
-from tokenweir.cli.study_options import Declared, Seeds, wishes_from
+from tokenweir.cli.study_options import Backend, Declared, Jobs, Seeds, jobs_from, wishes_from
 from tokenweir.core.errors import ConfigError
 
 __all__ = ["register"]
@@ -51,7 +50,8 @@ def sweep(
         float | None, typer.Option(help="Or so many times the idle TTFT, if that is more.")
     ] = None,
     declared: Declared = "mix",
-    jobs: Annotated[int | None, typer.Option(help="Runs at once; else one per core.")] = None,
+    jobs: Jobs = None,
+    backend: Backend = None,
     out: Annotated[
         Path | None, typer.Option(help="Keep finished runs in DIR, and go on from there.")
     ] = None,
@@ -92,13 +92,13 @@ def sweep(
     )
     if tune_requests < 2:
         raise ConfigError(f"--tune-requests {tune_requests} is not allowed, allowed: 2 or more")
-    at_once = _jobs(jobs)
+    at_once = jobs_from(jobs, backend=backend)
     workloads = sweep_workloads(asked)
     store = Store(out)
     collect_seldom()
     try:
         with phases() as on_phase:
-            run_sweep(asked, store, processes=at_once, on_phase=on_phase)
+            run_sweep(asked, store, processes=at_once, backend=backend, on_phase=on_phase)
     finally:
         # Whatever ended it: what has been measured is shown.
         store.close()
@@ -137,11 +137,3 @@ def _requests(text: str) -> int | None:
         raise ConfigError(
             f"--requests {text!r} is not allowed, allowed: 2 or more, or all"
         ) from None
-
-
-def _jobs(count: int | None) -> int:
-    if count is None:
-        return processes()
-    if not 1 <= count <= 1_024:
-        raise ConfigError(f"--jobs {count} is not allowed, allowed: 1 to 1,024")
-    return count

@@ -40,6 +40,7 @@ def run_sweep(
     store: Store,
     *,
     processes: int,
+    backend: str | None = None,
     on_phase: Callable[[str, int], Callable[[], None]],
 ) -> None:
     """Do all that a sweep needs and that the store does not have yet.
@@ -48,6 +49,7 @@ def run_sweep(
         plan: The sweep.
         store: Takes in what ends.
         processes: Jobs at once.
+        backend: See ``map_jobs``.
         on_phase: Called with a name and the number of jobs; returns what to call after each.
     """
     phases: dict[str, Callable[[], Sequence[Job]]] = {
@@ -59,7 +61,7 @@ def run_sweep(
         missing = store.missing(jobs())
         if missing:
             on_job = on_phase(name, len(missing))
-            do_jobs(missing, store, processes=processes, on_job=on_job)
+            do_jobs(missing, store, processes=processes, backend=backend, on_job=on_job)
 
 
 def sweep_document(

@@ -43,6 +43,7 @@ def do_jobs(
     store: Store,
     *,
     processes: int,
+    backend: str | None = None,
     on_job: Callable[[], None] = lambda: None,
 ) -> None:
     """Do what is missing, several jobs at a time.
@@ -51,10 +52,11 @@ def do_jobs(
         jobs: All that is wanted.
         store: Which of it there is already; takes in what ends.
         processes: Jobs at once.
+        backend: See ``map_jobs``.
         on_job: Called after each.
     """
     missing = store.missing(jobs)
-    with closing(map_jobs(measure, missing, processes=processes)) as ended:
+    with closing(map_jobs(measure, missing, processes=processes, backend=backend)) as ended:
         for job, figures in zip(missing, ended, strict=True):
             store.add(job, figures)
             on_job()
