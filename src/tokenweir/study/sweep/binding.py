@@ -10,14 +10,14 @@ Rule: the largest B that each resource allows,
     seats   B <= sequences_max
     budget  B (1 + P / O) <= step_tokens_max
 
-and the least of them binds. At ``budget`` prompts wait for a place in a step: what breaks first is
-the first token, neither the pace nor the pool.
+and the least of the first three binds. Where ``budget`` allows less still, prompts wait for a place
+in a step before that: the first token breaks first, and the others follow as the line grows.
 Trade-off: means only; a burst of long prompts fills a pool that in the mean is half empty.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from tokenweir.core.profile import EngineProfile, attention_pairs
 from tokenweir.core.units import Nanos
@@ -29,10 +29,15 @@ __all__ = ["binding_of", "seats_allowed"]
 _SEATS_MAX = 1 << 20
 
 
-def binding_of(arrivals: Sequence[Arrival], engine: EngineProfile, *, tpot_ns: Nanos) -> str:
-    """Return the resource that binds: kv, pace, seats or budget."""
-    allowed = seats_allowed(arrivals, engine, tpot_ns=tpot_ns)
-    return min(allowed, key=lambda name: allowed[name])
+def binding_of(allowed: Mapping[str, float], *, with_budget: bool = False) -> str:
+    """Return the resource that binds: kv, pace or seats, or budget where that is asked for.
+
+    Args:
+        allowed: As ``seats_allowed`` has it.
+        with_budget: Whether a step's budget counts as one.
+    """
+    names = [name for name in allowed if with_budget or name != "budget"]
+    return min(names, key=lambda name: allowed[name])
 
 
 def seats_allowed(

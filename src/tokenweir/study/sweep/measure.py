@@ -14,11 +14,12 @@ from pathlib import Path
 from typing import Any
 
 import tokenweir
+from tokenweir.profiles import PROFILE_NAMES
 from tokenweir.sim.traces import Arrival
 from tokenweir.study.bound.bound import bounds_of, tightest_level
 from tokenweir.study.bound.requests import requests_from
 from tokenweir.study.experiment import Experiment, run_experiment
-from tokenweir.study.plan import Wishes, experiment_from, is_drawn, trace_from
+from tokenweir.study.plan import TRACE_NAMES, Wishes, experiment_from, is_drawn, trace_from
 from tokenweir.study.sweep.binding import binding_of, seats_allowed
 from tokenweir.study.sweep.contenders import capacity_with
 from tokenweir.study.sweep.plan import Cell
@@ -33,9 +34,10 @@ BOUND = "bound"
 
 # What a figure depends on besides its job: other code may give other figures.
 _SOURCES = (
-    *("core", "engine", "sim", "study/bound", "study/experiment.py", "study/plan.py"),
+    *("core", "engine", "profiles", "sim", "study/bound", "study/experiment.py", "study/plan.py"),
     *("study/window.py", "study/sweep/measure.py", "study/sweep/contenders.py"),
 )
+_SUFFIXES = (".py", ".toml")
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +66,22 @@ class Job:
 
 
 def key_of(job: Job) -> str:
-    """Return the job as one line of JSON, the same for the same job."""
-    return json.dumps(asdict(job), sort_keys=True, separators=(",", ":"))
+    """Return the job as one line of JSON, the same for the same job and the same files."""
+    row = asdict(job)
+    files = {name: _digest(name) for name in (job.cell.trace, job.cell.profile)}
+    row["files"] = {name: digest for name, digest in files.items() if digest is not None}
+    return json.dumps(row, sort_keys=True, separators=(",", ":"))
+
+
+@lru_cache(maxsize=64)
+def _digest(name: str) -> str | None:
+    """Return a short hash of a user's own file; what comes with the package has none."""
+    if name in TRACE_NAMES or name in PROFILE_NAMES:
+        return None
+    try:
+        return hashlib.sha256(Path(name).read_bytes()).hexdigest()[:12]
+    except OSError:
+        return None
 
 
 @lru_cache(maxsize=1)
@@ -75,7 +91,8 @@ def fingerprint() -> str:
     digest = hashlib.sha256()
     for name in _SOURCES:
         path = package / name
-        for file in sorted(path.rglob("*.py")) if path.is_dir() else [path]:
+        files = path.rglob("*") if path.is_dir() else [path]
+        for file in sorted(file for file in files if file.suffix in _SUFFIXES):
             digest.update(f"{file.relative_to(package)}\n".encode())
             digest.update(file.read_bytes())
     return digest.hexdigest()[:12]
@@ -139,6 +156,7 @@ def workload_facts(job: Job) -> dict[str, float | str]:
     allowed = seats_allowed(window.measured, engine, tpot_ns=tpot_ns)
     return {
         "capacity_rps": round(window.capacity_rps, 6),
-        "binds": binding_of(window.measured, engine, tpot_ns=tpot_ns),
+        "binds": binding_of(allowed),
+        "binds_first": binding_of(allowed, with_budget=True),
         **{f"seats_{name}": round(seats, 1) for name, seats in allowed.items()},
     }

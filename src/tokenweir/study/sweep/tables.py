@@ -40,7 +40,7 @@ def cells_table(document: dict[str, Any]) -> Table:
             cell["trace"],
             cell["profile"],
             f"{cell['load']:g}",
-            cell["binds"],
+            " < ".join(dict.fromkeys((cell["binds_first"], cell["binds"]))),
             *(
                 _goodput(figures[name], intervals[*key, name]) if name in figures else "-"
                 for name in policies
