@@ -9,14 +9,13 @@ from typing import Any
 import pytest
 
 from tokenweir.cli.study_options import wishes_from
-from tokenweir.core.capacity.concurrency import Concurrency
 from tokenweir.core.errors import ConfigError
 from tokenweir.profiles import profile
 from tokenweir.sim.results import Slo
 from tokenweir.sim.traces import Arrival
 from tokenweir.study.sweep import measure as measuring
 from tokenweir.study.sweep.binding import binding_of, seats_allowed
-from tokenweir.study.sweep.contenders import KNOBS, capacity_with, contenders_from
+from tokenweir.study.sweep.contenders import Contender, contenders_from
 from tokenweir.study.sweep.document import run_sweep, sweep_document
 from tokenweir.study.sweep.measure import Job, key_of, measure
 from tokenweir.study.sweep.plan import (
@@ -50,7 +49,7 @@ def job(**changes: Any) -> Job:
     fields: dict[str, Any] = {
         "cell": Cell("article-overload", "article", 2.0),
         "policy": "token",
-        "limit": None,
+        "setting": (),
         "seed": 1,
         "requests": 200,
         "warmup": 50,
@@ -89,7 +88,16 @@ def test_loads_when_one_is_wrong_then_the_text_says_what_is_allowed(text: str) -
 
 @pytest.mark.parametrize(
     ("text", "expected"),
-    [("magic", "unknown policy"), ("token*", "no limit to tune"), ("none,none", "named twice")],
+    [
+        ("magic", "unknown policy"),
+        ("token*", "no limit to tune"),
+        ("token=7", "no limit to tune"),
+        ("none,none", "named twice"),
+        ("concurrency=", "a limit from 1"),
+        ("concurrency=x", "a limit from 1"),
+        ("concurrency=0", "a limit from 1"),
+        ("concurrency*=7", "allowed here"),
+    ],
 )
 def test_contenders_when_a_word_is_wrong_then_the_text_says_what_is_allowed(
     text: str, expected: str
@@ -99,20 +107,16 @@ def test_contenders_when_a_word_is_wrong_then_the_text_says_what_is_allowed(
         contenders_from(text)
 
 
-def test_capacity_with_when_a_limit_is_given_then_the_policy_has_it() -> None:
-    """The knob's field is set; what has no knob is refused."""
-    assert capacity_with("concurrency", limit=7) == Concurrency(in_flight_max=7)
-    with pytest.raises(ConfigError, match="has no limit"):
-        capacity_with("token", limit=7)
-
-
-@pytest.mark.parametrize("best", KNOBS["concurrency"].grid)
-def test_knob_when_refined_then_new_values_lie_between_the_neighbours(best: int) -> None:
-    """Nothing is tried twice, nothing outside the grid."""
-    grid = KNOBS["concurrency"].grid
-    values = KNOBS["concurrency"].around(best)
-    assert not set(values) & set(grid)
-    assert all(grid[0] <= value <= grid[-1] for value in values)
+def test_contenders_when_a_limit_is_set_then_it_is_turned() -> None:
+    """``=N`` sets it, ``*`` tunes it, nothing leaves it."""
+    contenders = contenders_from("concurrency=7,concurrency*,concurrency")
+    assert contenders == [
+        Contender("concurrency", limit=7),
+        Contender("concurrency", is_tuned=True),
+        Contender("concurrency"),
+    ]
+    assert [c.name for c in contenders] == ["concurrency=7", "concurrency*", "concurrency"]
+    assert [c.setting for c in contenders] == [(("limit", 7),), (), ()]
 
 
 # --- what binds -----------------------------------------------------------------------------------
@@ -225,7 +229,7 @@ def test_sweep_when_run_then_every_cell_has_every_contender_with_its_interval() 
     assert [row["policy"] for row in document["rows"]] == ["predictive", "concurrency*"] * 2
     assert all(row["ci95"]["goodput_requests"] is not None for row in document["rows"])
     best = [row["limit"] for row in document["tuning"] if row["is_best"]]
-    assert best == [document["rows"][1]["limit"]]
+    assert best == [document["rows"][1]["setting"]["limit"]]
     (bound,) = document["bounds"]
     assert bound["load"] == 0.7
     assert bound["level"] == "E"
@@ -276,7 +280,8 @@ def test_best_limits_when_scored_then_each_load_counts_the_same(
     plan = small_plan("predictive", "concurrency*")
     store = Store()
     for one in tuning_jobs(plan):
-        good = 1.0 if (one.limit == 8) == (one.cell.load == 0.7) and one.limit in {8, 16} else 0.5
+        limit = dict(one.setting)["limit"]
+        good = 1.0 if (limit == 8) == (one.cell.load == 0.7) and limit in {8, 16} else 0.5
         store.add(one, {"goodput_requests": good, "goodput_tokens": good})
     limits, rows = best_limits(plan, store)
     scores = {row["limit"]: row["score"] for row in rows}

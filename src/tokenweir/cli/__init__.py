@@ -15,7 +15,7 @@ __all__ = ["main"]
 _NO_ROOM = (errno.ENOSPC, errno.EIO, errno.EBADF, errno.EFBIG, errno.EDQUOT)
 _NO_EXTRA = (
     "the module {!r} is not installed, allowed: pip install 'tokenweir[gateway]' for serve, engine "
-    "and demo, 'tokenweir[study]' for load, simulate, replay, bound and sweep"
+    "and demo, 'tokenweir[study]' for load and all that simulates"
 )
 
 

@@ -22,6 +22,7 @@ from tokenweir.study.plan import (
 
 __all__ = [
     "Backend",
+    "Cooldown",
     "Declared",
     "File",
     "Jobs",
@@ -38,6 +39,7 @@ __all__ = [
     "Timeout",
     "Wait",
     "WaitItems",
+    "Warmup",
     "jobs_from",
     "load_from",
     "slo_from",
@@ -63,6 +65,8 @@ SloUnloaded = Annotated[
     float, typer.Option(help="Or so many times the TTFT of an idle engine, if that is more.")
 ]
 Seeds = Annotated[int, typer.Option(help="Average over seeds 1 to N.")]
+Warmup = Annotated[int, typer.Option(help="Requests run before, not counted.")]
+Cooldown = Annotated[int, typer.Option(help="Requests run after, not counted.")]
 Jobs = Annotated[int | None, typer.Option(help="Runs at once; else one per core.")]
 Backend = Annotated[
     str | None,

@@ -36,7 +36,9 @@ def sweep(
     profile: Annotated[str | None, typer.Option(help="Profiles, comma-separated.")] = None,
     policy: Annotated[
         str | None,
-        typer.Option(help="Policies; a * tunes the limit. The first is judged against the others."),
+        typer.Option(
+            help="Policies; NAME* tunes its limit, NAME=N sets it. The first is judged by the rest."
+        ),
     ] = None,
     load: Annotated[str | None, typer.Option(help="Multiples of capacity.")] = None,
     seeds: Seeds = 1,

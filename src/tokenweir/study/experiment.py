@@ -16,6 +16,7 @@ from typing import Any
 from tokenweir.core.admitter import Admitter, AdmitterConfig
 from tokenweir.core.calibration import CalibrationConfig
 from tokenweir.core.capacity import CapacityTest
+from tokenweir.core.guards import GuardConfig
 from tokenweir.core.ledger import LedgerConfig
 from tokenweir.core.policy import policy
 from tokenweir.core.profile import EngineProfile
@@ -59,6 +60,7 @@ class Experiment:
         queue: How much may wait before the engine; nothing, in the article.
         engine: The engine.
         capacity: Replaces the policy's capacity test, to tune it.
+        guards: What guarded policies keep; its pace is that of ``slo``.
         slo: What good means.
         checks: Recount the accounts once a simulated second.
     """
@@ -73,6 +75,7 @@ class Experiment:
     queue: QueueLimits = NO_QUEUE
     engine: EngineProfile = field(default_factory=lambda: profile("article"))
     capacity: CapacityTest | None = None
+    guards: GuardConfig = field(default_factory=GuardConfig)
     slo: Slo = field(default_factory=Slo)
     checks: bool = True
 
@@ -124,6 +127,7 @@ def admitter_of(experiment: Experiment, *, seed: int) -> Admitter:
         queue=experiment.queue,
         ledger=LedgerConfig(lease_ns=None, abort_time_ns=0),
         calibration=CalibrationConfig(gain=1.0),
+        guards=replace(experiment.guards, tpot_ns=experiment.slo.tpot_ns),
         rate_hint_tokens_per_s=experiment.engine.tokens_per_s,
     )
     return Admitter(chosen, rng=random.Random(seed), config=config)

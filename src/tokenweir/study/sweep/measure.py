@@ -19,13 +19,22 @@ from tokenweir.sim.traces import Arrival
 from tokenweir.study.bound.bound import bounds_of, tightest_level
 from tokenweir.study.bound.requests import requests_from
 from tokenweir.study.experiment import Experiment, run_experiment
+from tokenweir.study.knobs import Setting, with_knobs
 from tokenweir.study.plan import TRACE_NAMES, Wishes, experiment_from, is_drawn, trace_from
 from tokenweir.study.sweep.binding import binding_of, seats_allowed
-from tokenweir.study.sweep.contenders import capacity_with
 from tokenweir.study.sweep.plan import Cell
 from tokenweir.study.window import Window, window_figures, windowed
 
-__all__ = ["BOUND", "Figures", "Job", "fingerprint", "key_of", "measure", "workload_facts"]
+__all__ = [
+    "BOUND",
+    "Figures",
+    "Job",
+    "fingerprint",
+    "key_of",
+    "measure",
+    "prepared_job",
+    "workload_facts",
+]
 
 Figures = dict[str, Any]
 
@@ -35,7 +44,7 @@ BOUND = "bound"
 # What a figure depends on besides its job: other code may give other figures.
 _SOURCES = (
     *("core", "engine", "profiles", "sim", "study/bound", "study/experiment.py", "study/plan.py"),
-    *("study/window.py", "study/sweep/measure.py", "study/sweep/contenders.py"),
+    *("study/window.py", "study/sweep/measure.py", "study/knobs.py"),
 )
 _SUFFIXES = (".py", ".toml")
 
@@ -47,7 +56,7 @@ class Job:
     Attributes:
         cell: Workload and load.
         policy: Row of ``POLICIES``, or ``BOUND``.
-        limit: Of the policy's knob, or None for the policy's own.
+        setting: Knobs that are turned.
         seed: Of every random stream.
         requests: Measured, or None for all.
         warmup: Requests before.
@@ -57,7 +66,7 @@ class Job:
 
     cell: Cell
     policy: str
-    limit: int | None
+    setting: Setting
     seed: int
     requests: int | None
     warmup: int
@@ -105,14 +114,19 @@ def measure(job: Job) -> Figures:
         Of a run: see ``window_figures``. Of a bound: its level, and the most goodput as shares of
         the measured requests (``count``, ``tokens``).
     """
-    experiment, window = _prepared(job)
+    experiment, window = prepared_job(job)
     if job.policy == BOUND:
         return _bound(experiment, window)
     record = run_experiment(experiment, seed=job.seed)
     return window_figures(record, experiment.slo, window=window)
 
 
-def _prepared(job: Job) -> tuple[Experiment, Window]:
+def prepared_job(job: Job) -> tuple[Experiment, Window]:
+    """Return what is run, and which part of it counts.
+
+    Raises:
+        ConfigError: See ``experiment_from``, ``trace_from``, ``windowed`` and ``with_knobs``.
+    """
     experiment = experiment_from(replace(job.wishes, profile=job.cell.profile))
     window = windowed(
         _trace(job.cell.trace, job.seed if is_drawn(job.cell.trace) else 1),
@@ -125,10 +139,7 @@ def _prepared(job: Job) -> tuple[Experiment, Window]:
     experiment = replace(experiment, arrivals=window.arrivals)
     if job.policy == BOUND:
         return experiment, window
-    experiment = replace(experiment, policy=job.policy)
-    if job.limit is not None:
-        experiment = replace(experiment, capacity=capacity_with(job.policy, limit=job.limit))
-    return experiment, window
+    return with_knobs(replace(experiment, policy=job.policy), job.setting), window
 
 
 @lru_cache(maxsize=4)
@@ -151,7 +162,7 @@ def _bound(experiment: Experiment, window: Window) -> Figures:
 
 def workload_facts(job: Job) -> dict[str, float | str]:
     """Return what a job's measured requests ask of its engine: capacity, and what binds."""
-    experiment, window = _prepared(job)
+    experiment, window = prepared_job(job)
     engine, tpot_ns = experiment.engine, experiment.slo.tpot_ns
     allowed = seats_allowed(window.measured, engine, tpot_ns=tpot_ns)
     return {

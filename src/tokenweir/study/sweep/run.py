@@ -13,10 +13,11 @@ from functools import partial
 from typing import Any
 
 from tokenweir.study.bound.bound import KINDS
+from tokenweir.study.knobs import KNOBS, between
 from tokenweir.study.parallel import map_jobs
 from tokenweir.study.plan import is_drawn
 from tokenweir.study.statistics import intervals_of
-from tokenweir.study.sweep.contenders import KNOBS, Contender
+from tokenweir.study.sweep.contenders import Contender
 from tokenweir.study.sweep.measure import BOUND, Figures, Job, measure, workload_facts
 from tokenweir.study.sweep.plan import Cell, SweepPlan
 from tokenweir.study.sweep.store import Store
@@ -36,6 +37,10 @@ __all__ = [
 # Policy, trace and profile.
 Workload = tuple[str, str, str]
 Limits = dict[Workload, int]
+
+_GRID = KNOBS["limit"].grid
+# Limits tried between two neighbours of the grid.
+_BETWEEN = 4
 
 
 def do_jobs(
@@ -81,7 +86,7 @@ def tuning_jobs(plan: SweepPlan) -> list[Job]:
         for contender in plan.contenders
         if contender.is_tuned
         for workload in plan.workloads()
-        for job in _tries(plan, (contender.policy, *workload), limits=KNOBS[contender.policy].grid)
+        for job in _tries(plan, (contender.policy, *workload), limits=_GRID)
     ]
 
 
@@ -90,18 +95,18 @@ def refining_jobs(plan: SweepPlan, store: Store) -> list[Job]:
     return [
         job
         for workload, limit in _best(_scores_of(plan, store, jobs=tuning_jobs(plan))).items()
-        for job in _tries(plan, workload, limits=KNOBS[workload[0]].around(limit))
+        for job in _tries(plan, workload, limits=between(_GRID, limit, count=_BETWEEN))
     ]
 
 
-def _tries(plan: SweepPlan, workload: Workload, *, limits: Sequence[int]) -> list[Job]:
+def _tries(plan: SweepPlan, workload: Workload, *, limits: Sequence[float]) -> list[Job]:
     policy, trace, profile = workload
     requests = plan.tuning_requests
     if plan.requests is not None:
         requests = min(requests, plan.requests)
     return [
         _job(plan, Cell(trace, profile, load), policy=policy)(
-            limit=limit, seed=plan.seeds[0], requests=requests
+            setting=(("limit", int(limit)),), seed=plan.seeds[0], requests=requests
         )
         for load in plan.tuning_loads
         for limit in limits
@@ -146,9 +151,9 @@ def _scores_of(
     found: dict[Workload, dict[float, dict[int, Figures]]] = {}
     for job in jobs:
         figures = store.get(job)
-        if figures is not None and job.limit is not None:
+        if figures is not None:
             loads = found.setdefault((job.policy, job.cell.trace, job.cell.profile), {})
-            loads.setdefault(job.cell.load, {})[job.limit] = figures
+            loads.setdefault(job.cell.load, {})[int(job.setting[0][1])] = figures
     return {
         workload: _scores(list(loads.values()))
         for workload, loads in found.items()
@@ -169,10 +174,13 @@ def _scores(loads: Sequence[dict[int, Figures]]) -> dict[int, float]:
 
 def cell_jobs(plan: SweepPlan, contender: Contender, *, cell: Cell, limits: Limits) -> list[Job]:
     """Return one contender's runs of one cell, one per seed."""
-    limit = limits.get((contender.policy, cell.trace, cell.profile)) if contender.is_tuned else None
-    if contender.is_tuned and limit is None:
-        return []
-    return [_job(plan, cell, policy=contender.policy)(limit=limit, seed=s) for s in plan.seeds]
+    setting = contender.setting
+    if contender.is_tuned:
+        limit = limits.get((contender.policy, cell.trace, cell.profile))
+        if limit is None:
+            return []
+        setting = (("limit", limit),)
+    return [_job(plan, cell, policy=contender.policy)(setting=setting, seed=s) for s in plan.seeds]
 
 
 def bound_jobs(plan: SweepPlan) -> list[Job]:
@@ -181,7 +189,7 @@ def bound_jobs(plan: SweepPlan) -> list[Job]:
     Seeds of a recorded trace have the same requests, so that one bound serves all.
     """
     return [
-        _job(plan, cell, policy=BOUND)(limit=None, seed=seed)
+        _job(plan, cell, policy=BOUND)(setting=(), seed=seed)
         for cell in plan.cells()
         if cell.load < 1
         for seed in (plan.seeds if is_drawn(cell.trace) else plan.seeds[:1])
@@ -209,7 +217,7 @@ def sweep_workloads(plan: SweepPlan) -> list[dict[str, Any]]:
     rows = []
     for trace, profile in plan.workloads():
         job = _job(plan, Cell(trace, profile, plan.loads[0]), policy=BOUND)
-        facts = workload_facts(job(limit=None, seed=plan.seeds[0]))
+        facts = workload_facts(job(setting=(), seed=plan.seeds[0]))
         rows.append({"trace": trace, "profile": profile, **facts})
     return rows
 
@@ -229,7 +237,7 @@ def sweep_rows(plan: SweepPlan, store: Store, *, limits: Limits) -> list[dict[st
                 "profile": cell.profile,
                 "load": cell.load,
                 "policy": contender.name,
-                "limit": jobs[0].limit,
+                "setting": dict(jobs[0].setting),
                 "figures": {
                     n: None if i is None else round(i.mean, 6) for n, i in intervals.items()
                 },

@@ -1,0 +1,94 @@
+"""``tokenweir compare``: two policies on the same requests, figure by figure."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from tokenweir.cli.options import (
+    Json,
+    collect_seldom,
+    print_json,
+    progress,
+    seeds_of,
+    table_console,
+)
+from tokenweir.cli.study_options import (
+    Backend,
+    Cooldown,
+    Declared,
+    File,
+    Jobs,
+    Profile,
+    Requests,
+    Seeds,
+    SloTpot,
+    SloTtft,
+    SloUnloaded,
+    Warmup,
+    jobs_from,
+    slo_from,
+    wishes_from,
+)
+
+__all__ = ["register"]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command()(compare)
+
+
+def compare(
+    file: File,
+    first: Annotated[str, typer.Argument(help="A policy; NAME=N sets its limit.")],
+    second: Annotated[str, typer.Argument(help="Another one.")],
+    load: Annotated[float, typer.Option(help="Rate as a multiple of capacity.")] = 1.0,
+    profile: Profile = "article",
+    requests: Requests = None,
+    warmup: Warmup = 1_000,
+    cooldown: Cooldown = 500,
+    declared: Declared = "mix",
+    slo_ttft: SloTtft = "1s",
+    slo_tpot: SloTpot = "80ms",
+    slo_unloaded: SloUnloaded = 0.0,
+    seeds: Seeds = 1,
+    jobs: Jobs = None,
+    backend: Backend = None,
+    as_json: Json = False,
+) -> None:
+    """Run two policies on common random numbers: paired differences with 95 % intervals."""
+    from tokenweir.study.compare.run import Comparison, compared
+    from tokenweir.study.compare.tables import comparison_table
+    from tokenweir.study.sweep.contenders import contenders_from
+    from tokenweir.study.sweep.measure import Job
+    from tokenweir.study.sweep.plan import Cell
+
+    ours, theirs = contenders_from([first, second], may_tune=False)
+    chosen = seeds_of(seeds)
+    job = Job(
+        cell=Cell(file, profile, load),
+        policy=ours.policy,
+        setting=ours.setting,
+        seed=chosen[0],
+        requests=requests,
+        warmup=warmup,
+        cooldown=cooldown,
+        wishes=wishes_from(
+            declared=declared, slo=slo_from(slo_ttft, slo_tpot, unloaded=slo_unloaded)
+        ),
+    )
+    at_once = jobs_from(jobs, backend=backend)
+    collect_seldom()
+    with progress("runs", total=2 * len(chosen)) as bar:
+        document = compared(
+            Comparison(job, (ours, theirs), chosen),
+            processes=at_once,
+            backend=backend,
+            on_run=lambda: bar.advance(bar.task_ids[0]),
+        )
+    if as_json:
+        print_json(document)
+        return
+    table_console().print(comparison_table(document))

@@ -1,0 +1,1 @@
+"""Does goodput come back when overload goes, or does the overload keep itself alive?"""

@@ -1,0 +1,138 @@
+"""Which settings of a policy can be tuned, over which values?
+
+A knob changes one number of an experiment. Grids are coarse on purpose: what matters only in the
+third digit is noise of the trace it was tuned on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from tokenweir.core.capacity import CapacityTest
+from tokenweir.core.errors import ConfigError
+from tokenweir.core.policy import Policy, policy
+from tokenweir.core.units import NS_PER_MS
+from tokenweir.study.experiment import Experiment
+
+__all__ = ["KNOBS", "LIMITS", "Knob", "Setting", "between", "knobs_from", "with_knobs"]
+
+# Name and value of each knob that is turned, as jobs and rows have them.
+Setting = tuple[tuple[str, float], ...]
+
+# By policy, the field of its capacity test that is a limit on requests. What has no row here has no
+# limit that depends on the workload.
+LIMITS: dict[str, str] = {"concurrency": "in_flight_max"}
+
+
+@dataclass(frozen=True, slots=True)
+class Knob:
+    """One number that can be tuned.
+
+    Attributes:
+        what: In words, with the unit.
+        grid: Values tried, ascending.
+        fits: Whether a policy has it.
+        now: Its value in an experiment.
+        turned: The experiment with another value.
+    """
+
+    what: str
+    grid: tuple[float, ...]
+    fits: Callable[[Policy], bool]
+    now: Callable[[Experiment], float]
+    turned: Callable[[Experiment, float], Experiment]
+
+
+def _capacity(experiment: Experiment) -> CapacityTest:
+    return experiment.capacity or policy(experiment.policy).capacity
+
+
+def _with_capacity(experiment: Experiment, field: str, *, value: float) -> Experiment:
+    changed: Any = replace(_capacity(experiment), **{field: value})  # type: ignore[type-var]  # all tests are dataclasses
+    return replace(experiment, capacity=changed)
+
+
+KNOBS: dict[str, Knob] = {
+    "limit": Knob(
+        "requests in flight",
+        (2, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384),
+        lambda policy: policy.name in LIMITS,
+        lambda e: float(getattr(_capacity(e), LIMITS[e.policy])),
+        lambda e, value: _with_capacity(e, LIMITS[e.policy], value=int(value)),
+    ),
+    "headroom": Knob(
+        "share of the pool that may be promised",
+        (0.80, 0.85, 0.90, 0.93, 0.95, 0.97, 0.99),
+        lambda policy: hasattr(policy.capacity, "headroom_fraction"),
+        lambda e: float(getattr(_capacity(e), "headroom_fraction", 0.0)),
+        lambda e, value: _with_capacity(e, "headroom_fraction", value=value),
+    ),
+    "wait": Knob(
+        "share of the first token's bound that may be waited",
+        (0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9),
+        lambda policy: True,
+        lambda e: e.queue.slo_fraction,
+        lambda e, value: replace(e, queue=replace(e.queue, slo_fraction=value)),
+    ),
+    "reading": Knob(
+        "most work on prompts inside the engine, ms",
+        (25, 50, 100, 200, 400, 800),
+        lambda policy: policy.is_guarded,
+        lambda e: e.guards.prefill_ns_max / NS_PER_MS,
+        lambda e, value: replace(
+            e, guards=replace(e.guards, prefill_ns_max=round(value * NS_PER_MS))
+        ),
+    ),
+    "pace": Knob(
+        "share of the pace's bound that may be used",
+        (0.7, 0.8, 0.85, 0.9, 0.95, 1.0),
+        lambda policy: policy.is_guarded,
+        lambda e: e.guards.slo_fraction,
+        lambda e, value: replace(e, guards=replace(e.guards, slo_fraction=value)),
+    ),
+}
+
+
+def knobs_from(text: str, *, name: str) -> list[str]:
+    """Read ``all`` that fit a policy, or a comma-separated list of knobs.
+
+    Raises:
+        ConfigError: One is unknown, does not fit the policy, or is named twice.
+    """
+    chosen = policy(name)
+    fitting = [knob for knob, row in KNOBS.items() if row.fits(chosen)]
+    words = fitting if text == "all" else [word.strip() for word in text.split(",")]
+    for word in words:
+        if word not in fitting or words.count(word) > 1:
+            raise ConfigError(
+                f"knob {word!r} is not allowed for policy {name}, allowed, each once: "
+                f"{', '.join(fitting)}"
+            )
+    return words
+
+
+def with_knobs(experiment: Experiment, setting: Setting) -> Experiment:
+    """Return an experiment, its policy chosen, with knobs turned.
+
+    Raises:
+        ConfigError: A knob does not fit the policy, or a value is out of range.
+    """
+    for name, value in setting:
+        if name not in knobs_from("all", name=experiment.policy):
+            knobs_from(name, name=experiment.policy)
+        experiment = KNOBS[name].turned(experiment, value)
+    return experiment
+
+
+def between(grid: Sequence[float], best: float, *, count: int) -> list[int]:
+    """Return whole numbers between the best of a grid and its neighbours, evenly by ratio."""
+    place = list(grid).index(best)
+    low, high = grid[max(0, place - 1)], grid[min(place + 1, len(grid) - 1)]
+    values = [
+        round(start * (end / start) ** (step / (count + 1)))
+        for start, end in ((low, best), (best, high))
+        for step in range(1, count + 1)
+    ]
+    return sorted(set(values) - {int(value) for value in grid})

@@ -1,0 +1,80 @@
+"""compare and hysteresis as a user runs them."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+COMPARE = (
+    *("compare", "article-overload", "predictive", "token", "--load", "2"),
+    *("--requests", "300", "--warmup", "100", "--cooldown", "50"),
+)
+CLIMB = ("hysteresis", "--hold", "10s", "--by", "0.5", "--policy", "predictive,none")
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run the command line in a process of its own."""
+    return subprocess.run(
+        [sys.executable, "-m", "tokenweir", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=110,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize("arguments", [COMPARE, CLIMB])
+def test_study_when_run_twice_then_the_bytes_are_equal(arguments: tuple[str, ...]) -> None:
+    """Same question, same answer, in one process or two."""
+    first, second = run(*arguments, "--json"), run(*arguments, "--json", "--jobs", "1")
+    assert first.returncode == 0, first.stderr
+    assert first.stdout == second.stdout
+    assert json.loads(first.stdout)
+
+
+def test_compare_when_a_person_runs_it_then_differences_are_shown() -> None:
+    """Figures of both, their difference, and whether it is more than chance."""
+    done = run(*COMPARE)
+    assert done.returncode == 0, done.stderr
+    for word in ("goodput_tokens", "difference", "more than chance", "paired by stretches"):
+        assert word in done.stdout
+
+
+def test_hysteresis_when_a_person_runs_it_then_area_and_steps_are_shown() -> None:
+    """Area by policy, goodput by load."""
+    done = run(*CLIMB)
+    assert done.returncode == 0, done.stderr
+    for word in ("area", "predictive", "up / down"):
+        assert word in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (("compare", "nowhere.csv", "token", "none"), "nowhere.csv"),
+        (("compare", "azure-conv", "token", "token"), "named twice"),
+        (("compare", "azure-conv", "token", "concurrency*"), "concurrency=64"),
+        (("compare", "azure-conv", "token", "none", "--load", "0"), "--load 0"),
+        (("compare", "azure-conv", "token", "none", "--profile", "gpu"), "article"),
+        (("hysteresis", "nowhere.csv"), "nowhere.csv"),
+        (("hysteresis", "--from", "3"), "--from 3"),
+        (("hysteresis", "--hold", "60"), "--hold"),
+        (("hysteresis", "--hold", "120m"), "--hold 7200s"),
+        (("hysteresis", "--policy", "magic"), "none, concurrency, token"),
+        (("hysteresis", "--retry", "often"), "none, fixed, exponential, obey"),
+        (("hysteresis", "--jobs", "0"), "--jobs 0"),
+    ],
+)
+def test_study_when_a_word_is_wrong_then_one_line_says_what_is_allowed(
+    arguments: tuple[str, ...], expected: str
+) -> None:
+    """Exit code 2, one line, no traceback."""
+    done = run(*arguments)
+    assert done.returncode == 2
+    assert done.stdout == ""
+    (line,) = done.stderr.strip().splitlines()
+    assert line.startswith("tokenweir: ")
+    assert expected in line

@@ -1,0 +1,61 @@
+"""Settings that can be tuned."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tokenweir.core.capacity.concurrency import Concurrency
+from tokenweir.core.errors import ConfigError
+from tokenweir.core.policy import DEFAULT_POLICY, POLICIES, policy
+from tokenweir.study.experiment import Experiment
+from tokenweir.study.knobs import KNOBS, LIMITS, between, knobs_from, with_knobs
+
+
+@pytest.mark.parametrize("name", KNOBS)
+def test_knob_when_turned_to_each_value_then_the_experiment_has_it(name: str) -> None:
+    """Every value of every grid is allowed, and read back as it was set."""
+    knob = KNOBS[name]
+    fitting = [row for row in POLICIES if knob.fits(policy(row))]
+    assert fitting
+    for row in fitting:
+        for value in knob.grid:
+            turned = with_knobs(Experiment(policy=row), ((name, value),))
+            assert knob.now(turned) == value
+    assert list(knob.grid) == sorted(set(knob.grid))
+
+
+@pytest.mark.parametrize("name", LIMITS)
+def test_limit_when_a_policy_has_one_then_its_field_exists(name: str) -> None:
+    """A row of the table names a field of the policy's capacity test."""
+    assert hasattr(policy(name).capacity, LIMITS[name])
+
+
+def test_with_knobs_when_two_are_turned_then_both_hold() -> None:
+    """The second does not undo the first."""
+    experiment = Experiment(policy=DEFAULT_POLICY)
+    turned = with_knobs(experiment, (("headroom", 0.8), ("pace", 0.7)))
+    assert KNOBS["headroom"].now(turned) == 0.8
+    assert KNOBS["pace"].now(turned) == 0.7
+    assert with_knobs(experiment, ()) == experiment
+    limited = with_knobs(replace(experiment, policy="concurrency"), (("limit", 7),))
+    assert limited.capacity == Concurrency(in_flight_max=7)
+
+
+@pytest.mark.parametrize("text", ["limit", "magic", "headroom,headroom", ""])
+def test_knobs_when_one_does_not_fit_then_those_that_do_are_named(text: str) -> None:
+    """Unknown, of another policy, or twice."""
+    with pytest.raises(ConfigError, match="allowed, each once: headroom, wait, reading, pace"):
+        knobs_from(text, name=DEFAULT_POLICY)
+    with pytest.raises(ConfigError, match="allowed, each once"):
+        with_knobs(Experiment(policy="none"), (("limit", 3),))
+
+
+@pytest.mark.parametrize("best", KNOBS["limit"].grid)
+def test_between_when_refined_then_new_values_lie_between_the_neighbours(best: float) -> None:
+    """Nothing is tried twice, nothing outside the grid."""
+    grid = KNOBS["limit"].grid
+    values = between(grid, best, count=4)
+    assert not set(values) & set(grid)
+    assert all(grid[0] <= value <= grid[-1] for value in values)
