@@ -15,21 +15,31 @@ sums over a batch are unbiased. After T completions that were compared in a buck
 rate of ``conformal`` exceeds the allowed one by less than 0.12 / (0.02 T), whatever the lengths do:
 by 0.01 at T = 600.
 Trade-off: a draw is right for a sum of many requests and says little about one. A miss is judged
-when the answer is over, by what was known just then: the bound does not hold for answers that were
-in flight when lengths changed. The blend pulls a tenant a tenth of the way to its route.
+when the answer is over, by the ``Forecast`` made when it came: answers in flight when lengths
+changed are misses that no level could avoid, and with d completions in between the level moves by
+at most 0.35 / d, so that the bound is reached later. The blend pulls a tenant a tenth of the way
+to its route.
 Source: Past-Future scheduler (Gong et al., ASPLOS 2025) for draws given k; Gibbs and Candes,
 Adaptive conformal inference (NeurIPS 2021) for the level.
 """
 
 from __future__ import annotations
 
-from array import array
-from bisect import bisect_right
 from collections import OrderedDict
 from hashlib import blake2b
 from typing import TypeVar
 
 from tokenweir.core.errors import ContractError
+from tokenweir.core.lengths.blend import (
+    BEYOND_TOKENS,
+    Blend,
+    Forecast,
+    cold,
+    place_of,
+    quantile,
+    sample,
+    unresolved,
+)
 from tokenweir.core.lengths.config import LengthConfig, LengthMode
 from tokenweir.core.lengths.coverage import CoverageTally, LengthCoverage
 from tokenweir.core.lengths.window import LengthWindow
@@ -41,20 +51,18 @@ _COMPLETIONS_MIN = 50
 _BLEND_COMPLETIONS = 50
 # What full windows leave to the model-wide level is less, and not worth a third of the work.
 _REST_MIN = 0.01
-_BEYOND_TOKENS = 64
-# An unresolved part larger than this is taken to reach up to the prior.
-_UNRESOLVED_FRACTION_MAX = 0.1
 # Of the conformal level. Its standard deviation on stationary lengths is sqrt(gain x 0.09 / 2),
 # 0.03 here; half of it would need twice as many completions to make good for a shift.
 _LEVEL_GAIN = 0.02
+# An integrator with a delay of d steps swings if gain x d is near pi / 2, and does not overshoot
+# below 1 / e.
+_LEVEL_GAIN_TOTAL = 0.35
 # Steps of the golden ratio: the most even sequence that needs no memory.
 _GOLDEN = 0x9E3779B97F4A7C15
 _MASK_64 = (1 << 64) - 1
 _UNIT_53 = 2.0**-53
 
 _Key = TypeVar("_Key")
-# Weight and distribution of a level, most specific first; the weights add up to 1.
-_Blend = list[tuple[float, LengthWindow]]
 
 
 def uniform(request_key: str, draw: int) -> float:
@@ -119,14 +127,14 @@ class LengthPredictor:
         blend = self._blend(tenant, route=route, output_tokens_max=output_tokens_max)
         prior = self.config.prior_tokens(route)
         if not blend:
-            tokens = _cold(prior, generated=generated)
+            tokens = cold(prior, generated=generated)
         elif mode == "conformal":
             level = blend[0][1].level
             if level >= 1:
                 return output_tokens_max
-            tokens = _quantile(level, blend, generated=generated, prior=prior)
+            tokens = quantile(level, blend, generated=generated, prior=prior)
         else:
-            tokens = _sample(uniform(request_key, draw), blend, generated=generated, prior=prior)
+            tokens = sample(uniform(request_key, draw), blend, generated=generated, prior=prior)
         return tokens if tokens < output_tokens_max else output_tokens_max
 
     def quantile(
@@ -144,8 +152,8 @@ class LengthPredictor:
         blend = self._blend(tenant, route=route, output_tokens_max=output_tokens_max)
         prior = self.config.prior_tokens(route)
         if not blend:
-            return min(_cold(prior, generated=generated), output_tokens_max)
-        return min(_quantile(q, blend, generated=generated, prior=prior), output_tokens_max)
+            return min(cold(prior, generated=generated), output_tokens_max)
+        return min(quantile(q, blend, generated=generated, prior=prior), output_tokens_max)
 
     def mean(self, *, tenant: str, route: str, output_tokens_max: int, generated: int = 0) -> float:
         """Return the expected total length in tokens, capped by the maximum, in any mode."""
@@ -155,7 +163,7 @@ class LengthPredictor:
         prior = self.config.prior_tokens(route)
         moment = mass = 0.0
         for weight, window in blend:
-            beyond = _unresolved(window, generated=generated, prior=prior)
+            beyond = unresolved(window, generated=generated, prior=prior)
             mass += weight * window.survival(generated)
             moment += weight * window.capped_moment(
                 generated=generated,
@@ -163,7 +171,7 @@ class LengthPredictor:
                 unresolved_tokens=min(beyond, output_tokens_max),
             )
         if mass <= 0.0:
-            tokens = generated + _BEYOND_TOKENS if blend else _cold(prior, generated=generated)
+            tokens = generated + BEYOND_TOKENS if blend else cold(prior, generated=generated)
             return float(min(tokens, output_tokens_max))
         return min(max(moment / mass, generated + 1.0), float(output_tokens_max))
 
@@ -176,6 +184,7 @@ class LengthPredictor:
         output_tokens: int,
         is_censored: bool,
         now_ns: Nanos,
+        forecast: Forecast | None = None,
     ) -> None:
         """Learn from an answer that is over.
 
@@ -186,6 +195,8 @@ class LengthPredictor:
             output_tokens: Its length in tokens.
             is_censored: Whether it would have gone on: stopped at its maximum, cancelled, failed.
             now_ns: Monotonic time.
+            forecast: What was promised for it when it came; without it the conformal mode is
+                judged by what is known now.
 
         Raises:
             ContractError: Time went back; nothing was learned.
@@ -205,9 +216,29 @@ class LengthPredictor:
             route=route,
             output_tokens_max=output_tokens_max,
             is_censored=is_censored,
+            forecast=forecast,
         )
         for window in windows:
             window.add(length, is_censored=is_censored, is_early=is_early, now_ns=now_ns)
+
+    def forecast(self, *, tenant: str, route: str, output_tokens_max: int) -> Forecast | None:
+        """Return what the conformal mode promises for a request that comes now, in any mode.
+
+        Returns:
+            To be handed to ``observe`` at its end; None where too little is known to promise.
+        """
+        blend = self._blend(tenant, route=route, output_tokens_max=output_tokens_max)
+        if not blend:
+            return None
+        window = blend[0][1]
+        tokens = output_tokens_max
+        if window.level < 1:
+            prior = self.config.prior_tokens(route)
+            tokens = min(tokens, quantile(window.level, blend, generated=0, prior=prior))
+        below, upto = place_of(blend, tokens)
+        if tokens == output_tokens_max:
+            upto = 1.0
+        return Forecast(tokens, window.level, below, upto, window, window.observed)
 
     def coverage(self) -> LengthCoverage:
         """Return how well predictions have held since the start."""
@@ -245,7 +276,7 @@ class LengthPredictor:
         window = windows[key] = self._window()
         return window
 
-    def _blend(self, tenant: str, *, route: str, output_tokens_max: int) -> _Blend:
+    def _blend(self, tenant: str, *, route: str, output_tokens_max: int) -> Blend:
         bucket = (output_tokens_max - 1).bit_length()
         return self._weighted((
             self._tenants.get((tenant, route, bucket)),
@@ -253,9 +284,9 @@ class LengthPredictor:
             self._model,
         ))
 
-    def _weighted(self, windows: tuple[LengthWindow | None, ...]) -> _Blend:
+    def _weighted(self, windows: tuple[LengthWindow | None, ...]) -> Blend:
         """Give each level that counts its weight, none where too little is known."""
-        blend: _Blend = []
+        blend: Blend = []
         rest = 1.0
         now_ns = self._now_ns
         for window in windows:
@@ -285,6 +316,7 @@ class LengthPredictor:
         route: str,
         output_tokens_max: int,
         is_censored: bool,
+        forecast: Forecast | None,
     ) -> None:
         """Measure what was known against what came, and move the conformal levels."""
         is_declared_hit = length <= output_tokens_max
@@ -293,107 +325,37 @@ class LengthPredictor:
             is_hit = length <= min(self.config.prior_tokens(route), output_tokens_max)
             self._tally.note_cold(is_hit=is_hit, is_declared_hit=is_declared_hit)
             return
-        before = upto = 0.0
-        for weight, window in blend:
-            below, at = window.bounds(length)
-            before += weight * below
-            upto += weight * at
+        before, upto = place_of(blend, length)
         self._observed += 1
         share = ((self._observed * _GOLDEN & _MASK_64) >> 11) * _UNIT_53
         # Of a censored length only the part of the distribution above it is left.
         low, high = (upto, 1.0) if is_censored else (before, upto)
         place = low + share * (high - low)
         is_early = is_censored and length < output_tokens_max
-        level = blend[0][1].level
+        if forecast is None:
+            level = blend[0][1].level
+            # A quantile is not passed exactly where F just below the length is under its level.
+            is_hit = before < level
+        else:
+            level = forecast.level
+            is_hit = length <= forecast.tokens
         self._tally.note(
             place=place,
             is_censored=is_censored,
-            # A quantile is not passed exactly where F just below the length is under its level.
-            is_conformal_hit=place <= level if is_early else before < level,
+            is_conformal_hit=place <= level if is_early and is_hit else is_hit,
             is_declared_hit=is_declared_hit,
         )
         # By the place and not by the hit: where many answers share one length, hits cannot be as
         # rare as allowed, and a level that tried would swing to and fro.
         allowed = 1.0 - self.config.level
         for window in windows:
-            window.level += _LEVEL_GAIN * ((place > window.level) - allowed)
-
-
-def _cold(prior: int, *, generated: int) -> int:
-    return prior if generated < prior else generated + _BEYOND_TOKENS
-
-
-def _unresolved(window: LengthWindow, *, generated: int, prior: int) -> int:
-    """Return the length taken for an answer that is longer than all that ended."""
-    largest = window.largest_tokens
-    if generated >= largest:
-        return generated + _BEYOND_TOKENS
-    beyond = largest + _BEYOND_TOKENS
-    # Where many were cut short, the largest of them says next to nothing. Where few were, it is
-    # near the truth, and a prior would add up over many draws.
-    if beyond < prior and window.survival(largest) > _UNRESOLVED_FRACTION_MAX:
-        return prior
-    return beyond
-
-
-def _sample(u: float, blend: _Blend, *, generated: int, prior: int) -> int:
-    """Draw from the blend given that the answer is longer than ``generated``.
-
-    ``u`` chooses the level by its share of what is left and the length within it by the remainder,
-    which costs one search where inverting the blend would take a dozen.
-    """
-    masses = [weight * window.survival(generated) for weight, window in blend]
-    rest = u * sum(masses)
-    chosen = None
-    for (weight, window), mass in zip(blend, masses, strict=True):
-        if mass <= 0.0:
-            continue
-        chosen = window
-        survival = min(rest, mass) / weight
-        if rest < mass:
-            break
-        rest -= mass
-    if chosen is None:
-        return generated + _BEYOND_TOKENS
-    tokens = chosen.inverse(1.0 - survival, generated=generated)
-    return _unresolved(chosen, generated=generated, prior=prior) if tokens is None else tokens
-
-
-def _quantile(q: float, blend: _Blend, *, generated: int, prior: int) -> int:
-    """Return the least length above ``generated`` at which the blend, given it, reaches ``q``."""
-    # Per level that has anything left: weight, where it steps, to which F, where its rest ends.
-    levels: list[tuple[float, array[int], array[float], int]] = []
-    mass = 0.0
-    low = high = 0
-    for weight, window in blend:
-        left = window.survival(generated)
-        if left <= 0.0:
-            continue
-        beyond = _unresolved(window, generated=generated, prior=prior)
-        tokens = window.inverse(1.0 - (1.0 - q) * left, generated=generated)
-        if tokens is None:
-            tokens = beyond
-        if not levels:
-            low = high = tokens
-        elif tokens < low:
-            low = tokens
-        elif tokens > high:
-            high = tokens
-        levels.append((weight, *window.steps(), beyond))
-        mass += weight * left
-    if not levels:
-        return generated + _BEYOND_TOKENS
-    # Between the least and the largest quantile of the levels: usually they are near.
-    allowed = (1.0 - q) * mass
-    while low < high:
-        middle = (low + high) // 2
-        longer = 0.0
-        for weight, ends, cdf, beyond in levels:
-            if middle < beyond:
-                index = bisect_right(ends, middle)
-                longer += weight * (1.0 - cdf[index - 1]) if index else weight
-        if longer <= allowed:
-            high = middle
-        else:
-            low = middle + 1
-    return low
+            gain, is_missed = _LEVEL_GAIN, place > window.level
+            if forecast is not None and forecast.window is window:
+                # Late news in small steps: the level has moved since, for the same reason.
+                delay = window.observed - forecast.observed
+                gain = min(gain, _LEVEL_GAIN_TOTAL / (delay + 1))
+                if not (is_early and length <= forecast.tokens):
+                    is_missed = forecast.is_missed_by(length, share=share)
+                else:
+                    is_missed = place > level
+            window.level += gain * (is_missed - allowed)

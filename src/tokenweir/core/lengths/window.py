@@ -50,6 +50,7 @@ class LengthWindow:
         "completions",
         "largest_tokens",
         "level",
+        "observed",
     )
 
     def __init__(self, *, completions_max: int, age_ns: Nanos, level: float) -> None:
@@ -63,6 +64,8 @@ class LengthWindow:
         self._completions_max = completions_max
         self._age_ns = age_ns
         self.level = level
+        # All that ever came, which is the clock of its level; and what is kept and had its end.
+        self.observed = 0
         self.completions = 0
         # In order of arrival, and sorted by length.
         self._times: deque[Nanos] = deque()
@@ -84,6 +87,7 @@ class LengthWindow:
             key |= _CENSORED
             if is_early:
                 key |= _EARLY
+        self.observed += 1
         self._times.append(now_ns)
         self._keys.append(key)
         insort(self._sorted, key)
