@@ -476,8 +476,7 @@ class AdmitterMachine(RuleBasedStateMachine):
     @invariant()
     def predictions_are_of_what_is_open(self) -> None:
         """INV-ADMITTER-2: nothing is remembered of what is closed, lost or never began."""
-        is_predicted = isinstance(self.policy.cost, Predicted)
-        assert set(self.admitter._drawn) == (set(self.open) if is_predicted else set())
+        assert set(self.admitter._open) == set(self.open)
 
     @invariant()
     def queue_keeps_its_bounds(self) -> None:
@@ -526,7 +525,7 @@ class AdmitterMachine(RuleBasedStateMachine):
         assert all(a.in_flight == a.held_tokens == 0 for a in seen.accounts)
         assert seen.queued == seen.queue_debt_tokens == 0
         assert self.admitter.next_wakeup_ns() is None
-        assert not self.admitter._drawn
+        assert not self.admitter._open
         self.admitter.check_invariants()
 
     # --- the model ------------------------------------------------------------------------------
@@ -649,9 +648,9 @@ class AdmitterMachine(RuleBasedStateMachine):
         for account in self.admitter._ledger.accounts.values():
             if account.is_healthy:
                 assert capacity.shortage(
-                    head.estimate, account
+                    head.entry.estimate, account
                 ) is not None or not self.guards_let_in(
-                    head.estimate.prompt_tokens, replica=account.replica
+                    head.entry.estimate.prompt_tokens, replica=account.replica
                 )
 
 

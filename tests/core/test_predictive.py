@@ -315,11 +315,11 @@ def test_memory_when_everything_is_closed_then_is_empty(mode: Mode, end: str) ->
     names = ["a", "b", "c"]
     for name in names:
         admit(admitter, request(name))
-    assert set(admitter._drawn) == {reservation(name) for name in names}
+    assert set(admitter._open) == {reservation(name) for name in names}
     for name in names:
         close(admitter, name, end=end)
     admitter.advance(now_ns=61 * S)
-    assert not admitter._drawn
+    assert not admitter._open
     assert len(batch_on(admitter)) == 0
     assert admitter.snapshot(now_ns=61 * S).used_tokens == 0
 
@@ -333,7 +333,7 @@ def test_memory_when_the_end_is_told_again_or_late_then_stays_empty() -> None:
         settle(admitter, "lost", Usage(100, 5), now_ns=10 * S)
         admitter.progress(ONE, {reservation("lost"): 500}, now_ns=10 * S)
         admitter.first_token(reservation("lost"), now_ns=10 * S)
-        assert not admitter._drawn
+        assert not admitter._open
     admitter.check_invariants()
 
 
@@ -346,7 +346,7 @@ def test_memory_when_a_request_only_waited_then_there_is_none() -> None:
     reject(admitter, request("refused", output_tokens_max=200))
     admitter.cancel(ticket("leaves"), now_ns=0)
     admitter.advance(now_ns=5 * S)
-    assert set(admitter._drawn) == {reservation("running")}
+    assert set(admitter._open) == {reservation("running")}
 
 
 # --- determinism ----------------------------------------------------------------------------------

@@ -7,7 +7,9 @@ from hypothesis import given, settings
 from tests.core.support import S, request, ticket
 from tokenweir.core.cost import Estimate
 from tokenweir.core.errors import ConfigError, ContractError, InvariantError
-from tokenweir.core.queues import FifoQueue, QueueEntry, QueueLimits
+from tokenweir.core.fairness import VirtualCounter
+from tokenweir.core.queues import PoolQueue, QueueEntry, QueueLimits, ordering
+from tokenweir.core.tenants import TenantConfig
 from tokenweir.core.units import Nanos
 
 
@@ -16,20 +18,27 @@ def entry(name: str, *, tokens: int = 10, expires_ns: Nanos = 5 * S) -> QueueEnt
     return QueueEntry(ticket(name), request(name), Estimate(tokens - 1, 1), 0, expires_ns)
 
 
-def queue_of(*names: str, limits: QueueLimits | None = None) -> FifoQueue:
+def pool_queue(limits: QueueLimits, *, order_name: str = "fifo") -> PoolQueue:
+    """Build an empty queue."""
+    return PoolQueue(
+        limits, fairness=VirtualCounter, ordering=ordering(order_name), tenants=TenantConfig()
+    )
+
+
+def queue_of(*names: str, limits: QueueLimits | None = None) -> PoolQueue:
     """Build a queue in which these wait."""
-    queue = FifoQueue(limits or QueueLimits())
+    queue = pool_queue(limits or QueueLimits())
     for name in names:
         queue.push(entry(name))
     return queue
 
 
-def order(queue: FifoQueue) -> list[str]:
+def order(queue: PoolQueue) -> list[str]:
     """Empty a queue from its head."""
     names = []
     while (head := queue.head()) is not None:
-        names.append(head.request.request_id)
-        queue.remove(head.ticket_id)
+        names.append(head.entry.request.request_id)
+        queue.remove(head.entry.ticket_id)
     return names
 
 
@@ -90,12 +99,12 @@ def test_has_room_when_debt_would_pass_its_bound_then_is_false() -> None:
 
 def test_has_room_when_nothing_may_wait_then_is_false() -> None:
     """A queue of no items refuses everything."""
-    assert not FifoQueue(QueueLimits(items_max=0)).has_room(Estimate(0, 1))
+    assert not pool_queue(QueueLimits(items_max=0)).has_room(Estimate(0, 1))
 
 
 def test_pop_expired_when_due_then_takes_the_longest_overdue_first() -> None:
     """Who ran out first is told first; ties go by arrival."""
-    queue = FifoQueue(QueueLimits())
+    queue = pool_queue(QueueLimits())
     for name, expires_ns in (("late", 3), ("first", 1), ("tie", 1), ("open", 9)):
         queue.push(entry(name, expires_ns=expires_ns))
     popped = [queue.pop_expired(now_ns=3) for _ in range(4)]
@@ -113,7 +122,7 @@ def test_pop_expired_when_not_yet_due_then_takes_nothing() -> None:
 
 def test_next_expiry_when_the_earliest_has_left_then_is_that_of_the_next() -> None:
     """Nobody is woken for a client that is gone."""
-    queue = FifoQueue(QueueLimits())
+    queue = pool_queue(QueueLimits())
     queue.push(entry("a", expires_ns=1))
     queue.push(entry("b", expires_ns=2))
     queue.remove(ticket("a"))
@@ -148,7 +157,7 @@ def test_queue_when_used_in_any_order_then_agrees_with_a_list(
     steps: list[tuple[str, int, int]],
 ) -> None:
     """INV-QUEUE-1 and 2: a plain list of what waits says the same, step by step."""
-    queue = FifoQueue(QueueLimits(items_max=4, debt_tokens_max=40))
+    queue = pool_queue(QueueLimits(items_max=4, debt_tokens_max=40))
     model: list[QueueEntry] = []
     now_ns = 0
     for what, index, amount in steps:
@@ -169,7 +178,8 @@ def test_queue_when_used_in_any_order_then_agrees_with_a_list(
                 while (popped := queue.pop_expired(now_ns=now_ns)) is not None:
                     model.remove(popped)
                 assert all(e.expires_ns > now_ns for e in model)
-        assert queue.head() == (model[0] if model else None)
+        head = queue.head()
+        assert (head and head.entry) == (model[0] if model else None)
         assert len(queue) == len(model)
         assert queue.debt_tokens == sum(e.estimate.tokens for e in model)
         assert queue.next_expiry_ns() == min((e.expires_ns for e in model), default=None)
@@ -179,7 +189,7 @@ def test_queue_when_used_in_any_order_then_agrees_with_a_list(
 def test_check_invariants_when_the_debt_is_bent_then_raises() -> None:
     """INV-QUEUE-2 is recounted."""
     queue = queue_of("a")
-    queue.debt_tokens += 1
+    queue.sums.debt_tokens += 1
     with pytest.raises(InvariantError, match="queue says debt 11"):
         queue.check_invariants()
 
@@ -187,7 +197,7 @@ def test_check_invariants_when_the_debt_is_bent_then_raises() -> None:
 def test_check_invariants_when_the_prompts_are_bent_then_raises() -> None:
     """INV-QUEUE-2 is recounted for what has to be read, too."""
     queue = queue_of("a")
-    queue.prompt_tokens += 1
+    queue.sums.prompt_tokens += 1
     with pytest.raises(InvariantError, match="queue says 10 prompt tokens, its entries add up to"):
         queue.check_invariants()
 

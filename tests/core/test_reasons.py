@@ -15,6 +15,8 @@ GOLDEN = {
     "overload_prefill": 429,
     "overload_pace": 429,
     "queue_full": 429,
+    "queue_displaced": 429,
+    "tenant_concurrency": 429,
     "queue_timeout": 429,
     "deadline_unreachable": 429,
     "deadline_exceeded": 429,

@@ -13,11 +13,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 
 from tokenweir.core.account import Account
 from tokenweir.core.audit import Refusal, RefusalAudit
 from tokenweir.core.calibration import CalibrationConfig
 from tokenweir.core.capacity import Shortage
+from tokenweir.core.classes import ClassDemand
 from tokenweir.core.cost import Estimate, Predicted
 from tokenweir.core.decision import (
     Admit,
@@ -31,24 +33,23 @@ from tokenweir.core.decision import (
     Reject,
 )
 from tokenweir.core.errors import ConfigError, ContractError
+from tokenweir.core.fairness import Fairness, FairnessConfig, fairness_row
 from tokenweir.core.first_token import first_token_slo_ns, reading_share_ns
 from tokenweir.core.gates import Candidate, first_refusal
-from tokenweir.core.guards import (
-    GuardConfig,
-    first_token_shortage,
-    pace_shortage,
-)
+from tokenweir.core.guards import GuardConfig
 from tokenweir.core.ledger import Ledger, LedgerConfig, Settlement
 from tokenweir.core.mode import Mode
+from tokenweir.core.placement import NO_SHORTAGE, place, roomiest
 from tokenweir.core.policy import Policy
 from tokenweir.core.profile import EngineProfile
-from tokenweir.core.queues import FifoQueue, QueueEntry, QueueLimits
+from tokenweir.core.queues import Ahead, PoolQueue, QueueEntry, QueueLimits, ordering
 from tokenweir.core.reasons import REASONS, ReasonCode
-from tokenweir.core.request import Outcome, Request, Usage
+from tokenweir.core.request import Outcome, Priority, Request, Usage
 from tokenweir.core.retry import Rng, expected_wait_ns, retry_after_ns
 from tokenweir.core.service_rate import ServiceRate
 from tokenweir.core.signals import Signals
 from tokenweir.core.snapshot import Snapshot, view_of
+from tokenweir.core.tenants import TenantConfig, TenantHoldings
 from tokenweir.core.units import Nanos, ReplicaId, ReservationId, TicketId
 
 __all__ = ["Admitter", "AdmitterConfig"]
@@ -62,7 +63,11 @@ class AdmitterConfig:
     """Settings of the parts, each checked where it is defined.
 
     Attributes:
-        queue: How much may wait.
+        queue: How much may wait, by class and in all.
+        fairness: Row of ``FAIRNESS``: whose turn it is among a class's tenants.
+        charges: What that row charges.
+        ordering: Row of ``ORDERINGS``: the order inside a tenant.
+        tenants: Weights and caps.
         ledger: How long holds last.
         calibration: How telemetry is weighed.
         guards: What guarded policies keep besides the pool.
@@ -71,6 +76,10 @@ class AdmitterConfig:
     """
 
     queue: QueueLimits = field(default_factory=QueueLimits)
+    fairness: str = "vtc"
+    charges: FairnessConfig = field(default_factory=FairnessConfig)
+    ordering: str = "fifo"
+    tenants: TenantConfig = field(default_factory=TenantConfig)
     ledger: LedgerConfig = field(default_factory=LedgerConfig)
     calibration: CalibrationConfig = field(default_factory=CalibrationConfig)
     guards: GuardConfig = field(default_factory=GuardConfig)
@@ -102,15 +111,25 @@ class Admitter:
         self.counts: Counter[str] = Counter()
         self._rng = rng
         self._ledger = Ledger(self.config.ledger)
-        self._queue = FifoQueue(self.config.queue)
+        self._queue = PoolQueue(
+            self.config.queue,
+            fairness=partial(fairness_row, self.config.fairness, self.config.charges),
+            ordering=ordering(self.config.ordering),
+            tenants=self.config.tenants,
+        )
+        self._demand = ClassDemand(self.config.queue.classes)
+        self._holdings = TenantHoldings(self.config.tenants)
+        # Cheapest-first alone asks for a size, which costs a look at the distribution.
+        self._is_sized = self.config.ordering == "shortest_with_ageing"
         self._rate = ServiceRate(hint_tokens_per_s=self.config.rate_hint_tokens_per_s)
         self._audit = RefusalAudit(rows_max=self.config.audit_rows_max)
         self._accounts: tuple[Account, ...] = ()
         self._predicted = policy.cost if isinstance(policy.cost, Predicted) else None
-        # Open requests with the number of draws made for each; empty where nothing is predicted.
-        self._drawn: dict[ReservationId, tuple[Request, int]] = {}
+        self._open: dict[ReservationId, _Open] = {}
         self._pending: list[Effect] = []
         self._is_draining = False
+        # Whether the last dispatch stopped for want of KV: only then are shares of it kept.
+        self._is_kv_short = False
         # Before any time that can be passed in: monotonic clocks may start anywhere.
         self._now_ns: Nanos = -(1 << 62)
 
@@ -154,6 +173,7 @@ class Admitter:
                 back.
         """
         self._tick(now_ns)
+        self._demand.note(request.priority, now_ns=now_ns)
         # Asked before it may wait, since a dispatch has no caller who could be told.
         if request.request_id in self._queue.entries or self._ledger.knows(
             ReservationId(request.request_id)
@@ -163,7 +183,7 @@ class Admitter:
             )
         estimate = self.policy.cost(request)
         if self.mode is Mode.BYPASS and not self._is_draining:
-            account = self._roomiest(self._accounts)
+            account = roomiest(self._accounts, policy=self.policy)
             if account is not None:
                 return self._admit(request, estimate, account=account, reason=ReasonCode.BYPASSED)
         decision = self._decide(request, estimate)
@@ -175,9 +195,10 @@ class Admitter:
             self._note_refusal(request, decision, is_enforced=True)
         else:
             self.counts["queued"] += 1
-            self._queue.push(
-                QueueEntry(decision.ticket_id, request, estimate, now_ns, decision.expires_ns)
-            )
+            entry = self._entry(request, estimate)
+            entry.expires_ns = decision.expires_ns
+            self._make_room(entry)
+            self._queue.push(entry)
         return decision
 
     def first_token(self, reservation_id: ReservationId, *, now_ns: Nanos) -> None:
@@ -206,16 +227,16 @@ class Admitter:
         settlement = self._ledger.settle(reservation_id, usage, outcome=outcome, now_ns=now_ns)
         if was_open:
             self._rate.note_closed(settlement.reserved_tokens, now_ns=now_ns)
-        request, _ = self._drawn.pop(reservation_id, (None, 0))
-        if request is not None and self._predicted is not None:
-            self._predicted.learn(request, usage, outcome=outcome, now_ns=now_ns)
+        closed = self._close(reservation_id, usage=usage)
+        if closed is not None and self._predicted is not None:
+            self._predicted.learn(closed.request, usage, outcome=outcome, now_ns=now_ns)
         return settlement
 
     def release(self, reservation_id: ReservationId, *, now_ns: Nanos) -> None:
         """Give back a reservation whose request never reached an engine; see ``Ledger.release``."""
         self._tick(now_ns)
         self._ledger.release(reservation_id)
-        self._drawn.pop(reservation_id, None)
+        self._close(reservation_id, usage=_NOTHING)
 
     def cancel(self, ticket_id: TicketId, *, now_ns: Nanos) -> bool:
         """Take a request out of the queue; returns whether it was still there."""
@@ -259,7 +280,7 @@ class Admitter:
         ledger = self._ledger
         for lost in ledger.expire(now_ns=now_ns):
             self.counts["leases_lost"] += 1
-            self._drawn.pop(lost.reservation_id, None)
+            self._close(lost.reservation_id, usage=None)
             self._rate.note_closed(lost.estimate.tokens, now_ns=now_ns)
             self._pending.append(LeaseLost(lost.reservation_id, lost.replica))
         ledger.drain(now_ns=now_ns)
@@ -267,6 +288,7 @@ class Admitter:
             account.refresh(now_ns=now_ns)
         if self._queue.entries:
             self._drop_expired()
+            self._queue.promote(now_ns=now_ns)
             self._dispatch()
             if self._queue.entries:
                 self._rate.note_short(now_ns=now_ns)
@@ -314,23 +336,27 @@ class Admitter:
 
     def _decide(self, request: Request, estimate: Estimate) -> Account | Enqueue | Reject:
         """Return the replica that takes the request now, or its place, or its refusal."""
-        now_ns = self._now_ns
         candidate = Candidate(
-            request, estimate, self.policy.capacity, self._accounts, self._is_draining, now_ns
+            request, estimate, self.policy.capacity, self._accounts, self._is_draining, self._now_ns
         )
         reason = first_refusal(candidate)
         if reason is not None:
             return self._reject(reason, estimate)
-        if not self._queue.entries:
-            placed = self._place(estimate)
+        if self._holdings.is_at_cap(request.tenant):
+            shortage = self._cap_shortage(request.tenant)
+        elif not self._queue.entries:
+            placed = self._place(estimate, request.priority)
             if isinstance(placed, Account):
                 return placed
             shortage = placed
         else:
             # Whoever arrives now goes behind the head, so what the head misses is what counts.
             head = self._queue.head()
-            behind = self._place(head.estimate if head else estimate)
-            shortage = behind if isinstance(behind, Shortage) else _NO_SHORTAGE
+            behind = self._place(
+                head.entry.estimate if head else estimate,
+                head.admitted_as if head else request.priority,
+            )
+            shortage = behind if isinstance(behind, Shortage) else NO_SHORTAGE
         return self._enqueue_or_reject(request, estimate, shortage=shortage)
 
     def _enqueue_or_reject(
@@ -338,62 +364,89 @@ class Admitter:
     ) -> Enqueue | Reject:
         now_ns = self._now_ns
         self._rate.note_short(now_ns=now_ns)
-        limits = self.config.queue
+        limits, priority = self.config.queue, request.priority
         if limits.items_max == 0:
             return self._reject(shortage.reason, estimate, shortage=shortage)
-        if not self._queue.has_room(estimate):
+        queue = self._queue
+        if not queue.has_room(estimate, priority) and (
+            queue.displaceable(estimate, priority=priority, tenant=request.tenant) is None
+        ):
             return self._reject(ReasonCode.QUEUE_FULL, estimate, shortage=shortage)
-        wait_ns = self._wait_ns(shortage)
+        ahead = queue.ahead_of(self._entry(request, estimate))
+        wait_ns = self._wait_ns(shortage, ahead=ahead)
         # An assumed rate is good enough for advice, but not to turn away what might be served.
         is_rate_known = self._rate.tokens_per_s(now_ns=now_ns) is not None
         least_ns = wait_ns if is_rate_known else 0
-        bound_ns = limits.wait_ns_bound()
-        if self.policy.is_guarded and limits.first_token_slo_ns is not None:
+        bound_ns = limits.wait_ns_bound(priority)
+        is_interactive = limits.classes[priority].is_interactive
+        if self.policy.is_guarded and limits.first_token_slo_ns is not None and is_interactive:
             healthy = [account for account in self._accounts if account.is_healthy]
-            reading = reading_share_ns(estimate, self._queue, accounts=healthy)
+            reading = reading_share_ns(estimate, ahead, accounts=healthy)
             if reading is not None:
                 own_ns, all_ns = reading
                 slo_ns = first_token_slo_ns(estimate, limits, accounts=healthy)
                 first_ns = int(slo_ns * self.config.guards.slo_fraction)
-                bound_ns = min(limits.wait_ns_max, first_ns - own_ns)
+                bound_ns = min(limits.wait_ns_max_of(priority), first_ns - own_ns)
                 least_ns = max(least_ns, all_ns - own_ns)
                 wait_ns = max(wait_ns, least_ns)
         if least_ns > bound_ns or bound_ns <= 0:
-            return self._reject(shortage.reason, estimate, shortage=shortage)
+            return self._reject(shortage.reason, estimate, shortage=shortage, ahead=ahead)
         expires_ns = now_ns + bound_ns
         if request.deadline_ns is not None:
             if now_ns + least_ns >= request.deadline_ns:
-                return self._reject(ReasonCode.DEADLINE_UNREACHABLE, estimate, shortage=shortage)
-            expires_ns = min(expires_ns, request.deadline_ns)
-        return Enqueue(TicketId(request.request_id), len(self._queue), wait_ns, expires_ns)
-
-    def _place(self, estimate: Estimate) -> Account | Shortage:
-        """Return the healthy replica with most room that takes the estimate, else the shortage."""
-        best: Account | None = None
-        least: Shortage | None = None
-        capacity = self.policy.capacity
-        for account in self._accounts:
-            if not account.is_healthy:
-                continue
-            shortage = capacity.shortage(estimate, account)
-            if shortage is None and self.policy.is_guarded:
-                guards = self.config.guards
-                shortage = first_token_shortage(account, guards) or pace_shortage(
-                    estimate, account, config=guards
+                return self._reject(
+                    ReasonCode.DEADLINE_UNREACHABLE, estimate, shortage=shortage, ahead=ahead
                 )
-            if shortage is not None:
-                if least is None or shortage.missing_tokens < least.missing_tokens:
-                    least = shortage
-            elif best is None or capacity.free_tokens(account) > capacity.free_tokens(best):
-                best = account
-        if best is not None:
-            return best
-        return least or _NO_SHORTAGE
+            expires_ns = min(expires_ns, request.deadline_ns)
+        return Enqueue(TicketId(request.request_id), int(ahead.items), wait_ns, expires_ns)
 
-    def _roomiest(self, accounts: tuple[Account, ...]) -> Account | None:
-        """Return the healthy replica with most room, fitting or not."""
-        healthy = [account for account in accounts if account.is_healthy]
-        return max(healthy, key=self.policy.capacity.free_tokens, default=None)
+    def _entry(self, request: Request, estimate: Estimate) -> QueueEntry:
+        """Return what would wait; it expires when its class's wait is over, or told otherwise."""
+        wait_ns = self.config.queue.wait_ns_max_of(request.priority)
+        size = 0.0
+        if self._is_sized:
+            predicted = self._predicted
+            size = estimate.tokens
+            if predicted is not None:
+                size = estimate.unread_tokens + predicted.mean_output_tokens(request)
+        return QueueEntry(
+            TicketId(request.request_id),
+            request,
+            estimate,
+            self._now_ns,
+            self._now_ns + wait_ns,
+            size_tokens=size,
+        )
+
+    def _make_room(self, entry: QueueEntry) -> None:
+        """Drop whom a newcomer displaces from a full queue."""
+        queue, priority = self._queue, entry.request.priority
+        if queue.has_room(entry.estimate, priority):
+            return
+        leaving = queue.displaceable(entry.estimate, priority=priority, tenant=entry.request.tenant)
+        if leaving is not None:
+            queue.remove(leaving.ticket_id)
+            self.counts["displaced"] += 1
+            self._drop(leaving, ReasonCode.QUEUE_DISPLACED)
+
+    def _place(self, estimate: Estimate, priority: Priority) -> Account | Shortage:
+        return place(
+            estimate,
+            self._accounts,
+            policy=self.policy,
+            guards=self.config.guards,
+            ceiling_fraction=self._demand.ceiling_fraction(priority, now_ns=self._now_ns),
+        )
+
+    def _cap_shortage(self, tenant: str) -> Shortage:
+        holdings = self._holdings
+        in_flight = holdings.in_flight(tenant)
+        return Shortage(
+            ReasonCode.TENANT_CONCURRENCY,
+            missing_tokens=holdings.tokens(tenant) // max(1, in_flight),
+            used_tokens=in_flight,
+            limit_tokens=in_flight,
+        )
 
     def _admit(
         self,
@@ -401,6 +454,7 @@ class Admitter:
         estimate: Estimate,
         *,
         account: Account,
+        band: Priority | None = None,
         reason: ReasonCode = ReasonCode.FITS,
         overridden: Reject | Enqueue | None = None,
     ) -> Admit:
@@ -409,14 +463,22 @@ class Admitter:
             reservation_id, account.replica, estimate=estimate, now_ns=self._now_ns
         )
         self.counts["admitted"] += 1
-        if self._predicted is not None:
-            self._drawn[reservation_id] = (request, 1)
+        fairness = self._queue.bands[request.priority if band is None else band].fairness
+        opened = _Open(request, estimate, fairness, charged_output_tokens=estimate.output_tokens)
+        self._open[reservation_id] = opened
+        self._holdings.open(request.tenant, tokens=estimate.tokens)
+        fairness.charge(
+            request.tenant,
+            weight=self.config.tenants.of(request.tenant).weight,
+            prompt_tokens=estimate.unread_tokens,
+            output_tokens=estimate.output_tokens,
+        )
         return Admit(reservation_id, account.replica, estimate.tokens, reason, overridden)
 
     def _observe_only(
         self, request: Request, estimate: Estimate, *, decision: Enqueue | Reject
     ) -> Decision:
-        account = self._roomiest(self._accounts)
+        account = roomiest(self._accounts, policy=self.policy)
         is_binding = isinstance(decision, Reject) and decision.reason in _NEVER_OVERRIDDEN
         is_enforced = account is None or is_binding
         if isinstance(decision, Reject):
@@ -425,28 +487,57 @@ class Admitter:
             return decision
         return self._admit(request, estimate, account=account, overridden=decision)
 
+    def _close(self, reservation_id: ReservationId, *, usage: Usage | None) -> _Open | None:
+        """Forget an open request; its tenant pays what was used, or what is known of it."""
+        closed = self._open.pop(reservation_id, None)
+        if closed is None:
+            return None
+        request, estimate = closed.request, closed.estimate
+        self._holdings.close(request.tenant, tokens=estimate.tokens)
+        if usage is not None:
+            # What the cache spared it is not known better at its end than at its beginning.
+            prompt = 0 if usage.prompt_tokens else -estimate.unread_tokens
+            closed.fairness.settle(
+                request.tenant,
+                prompt_tokens=prompt,
+                output_tokens=usage.output_tokens - closed.charged_output_tokens,
+            )
+        return closed
+
     def _redraw(self, reservation_id: ReservationId, *, generated: int) -> None:
         """Predict again for a request that has produced all that was predicted."""
-        drawn = self._drawn.get(reservation_id)
-        if drawn is None or self._predicted is None:
+        opened = self._open.get(reservation_id)
+        if opened is None or self._predicted is None:
             return
-        request, draws = drawn
-        total = self._predicted.output_tokens(request, generated=generated, draw=draws)
-        self._drawn[reservation_id] = (request, draws + 1)
+        total = self._predicted.output_tokens(
+            opened.request, generated=generated, draw=opened.draws
+        )
+        opened.draws += 1
         self._ledger.lengthen(reservation_id, remaining=max(1, total - generated))
+        more = max(total, generated + 1) - opened.charged_output_tokens
+        if more > 0:
+            opened.charged_output_tokens += more
+            tenant = opened.request.tenant
+            weight = self.config.tenants.of(tenant).weight
+            opened.fairness.charge(tenant, weight=weight, prompt_tokens=0, output_tokens=more)
 
     # --- refusing -----------------------------------------------------------------------------
 
     def _reject(
-        self, reason: ReasonCode, estimate: Estimate, *, shortage: Shortage | None = None
+        self,
+        reason: ReasonCode,
+        estimate: Estimate,
+        *,
+        shortage: Shortage | None = None,
+        ahead: Ahead | None = None,
     ) -> Reject:
         if not REASONS[reason].is_retryable:
             limit = max((a.kv_tokens or 0 for a in self._accounts), default=0)
             return Reject(reason, limit_tokens=limit, cost_tokens=estimate.tokens)
         if shortage is None:
-            placed = self._place(estimate)
-            shortage = placed if isinstance(placed, Shortage) else _NO_SHORTAGE
-        wait_ns = self._wait_ns(shortage)
+            placed = self._place(estimate, Priority.P1)
+            shortage = placed if isinstance(placed, Shortage) else NO_SHORTAGE
+        wait_ns = self._wait_ns(shortage, ahead=self._queue.sums if ahead is None else ahead)
         return Reject(
             reason,
             retry_after_ns=retry_after_ns(wait_ns, rng=self._rng),
@@ -456,10 +547,10 @@ class Admitter:
             cost_tokens=estimate.tokens,
         )
 
-    def _wait_ns(self, shortage: Shortage) -> Nanos:
-        """Predict how long until what waits and what is missing has been served."""
+    def _wait_ns(self, shortage: Shortage, *, ahead: Ahead) -> Nanos:
+        """Predict how long until what is ahead and what is missing has been served."""
         return expected_wait_ns(
-            self._queue.debt_tokens + shortage.missing_tokens,
+            int(ahead.debt_tokens) + shortage.missing_tokens,
             rate_tokens_per_s=self._rate.tokens_per_s(now_ns=self._now_ns),
             reserved_tokens=sum(account.reserved_tokens for account in self._accounts),
         )
@@ -480,14 +571,20 @@ class Admitter:
         now_ns = self._now_ns
         queue = self._queue
         while True:
-            entry = queue.head() if self._is_draining else queue.pop_expired(now_ns=now_ns)
+            if self._is_draining:
+                entry = next(iter(queue.entries.values()), None)
+            else:
+                entry = queue.pop_expired(now_ns=now_ns)
             if entry is None:
                 return
             queue.remove(entry.ticket_id)
             self.counts["expired"] += 1
-            reject = self._reject(self._expiry_reason(entry), entry.estimate)
-            self._note_refusal(entry.request, reject, is_enforced=True)
-            self._pending.append(Expire(entry.ticket_id, reject, now_ns - entry.enqueued_ns))
+            self._drop(entry, self._expiry_reason(entry))
+
+    def _drop(self, entry: QueueEntry, reason: ReasonCode) -> None:
+        reject = self._reject(reason, entry.estimate)
+        self._note_refusal(entry.request, reject, is_enforced=True)
+        self._pending.append(Expire(entry.ticket_id, reject, self._now_ns - entry.enqueued_ns))
 
     def _expiry_reason(self, entry: QueueEntry) -> ReasonCode:
         if self._is_draining:
@@ -499,24 +596,43 @@ class Admitter:
         return ReasonCode.QUEUE_TIMEOUT
 
     def _dispatch(self) -> None:
-        """Let the head enter while it fits; nobody passes it."""
+        """Let the head enter while it fits; nobody passes it but for tenants at their caps."""
         queue = self._queue
-        while True:
-            entry = queue.head()
-            if entry is None:
-                return
+        is_short = False
+        while (head := queue.head()) is not None:
+            entry = head.entry
             placed: Account | Shortage | None
-            if self.mode is Mode.ENFORCE:
-                placed = self._place(entry.estimate)
+            if self.mode is not Mode.ENFORCE:
+                placed = roomiest(self._accounts, policy=self.policy)
+            elif self._is_passed_over(entry):
+                queue.park(entry)
+                continue
             else:
-                placed = self._roomiest(self._accounts)
+                placed = self._place(entry.estimate, head.admitted_as)
             if not isinstance(placed, Account):
-                self._rate.note_short(now_ns=self._now_ns)
-                return
-            queue.remove(entry.ticket_id)
-            admit = self._admit(entry.request, entry.estimate, account=placed)
+                is_short = True
+                self._is_kv_short = placed is not None and placed.reason is ReasonCode.OVERLOAD_KV
+                break
+            band = entry.band
+            queue.take(entry)
+            admit = self._admit(entry.request, entry.estimate, account=placed, band=band)
             wait_ns = self._now_ns - entry.enqueued_ns
             self._pending.append(Dispatch(entry.ticket_id, admit, wait_ns))
+        if is_short:
+            self._rate.note_short(now_ns=self._now_ns)
+        else:
+            self._is_kv_short = False
+        queue.unpark()
+
+    def _is_passed_over(self, entry: QueueEntry) -> bool:
+        """Tell whether a tenant has as much as it may, so that others go first."""
+        tenant = entry.request.tenant
+        if self._holdings.is_at_cap(tenant):
+            return True
+        if not self._is_kv_short or self._queue.waiting_tenants(entry.band) < 2:
+            return False
+        pool_tokens = sum(account.kv_tokens or 0 for account in self._accounts)
+        return self._holdings.is_over_share(tenant, pool_tokens=pool_tokens)
 
     # --- time ---------------------------------------------------------------------------------
 
@@ -526,4 +642,15 @@ class Admitter:
         self._now_ns = now_ns
 
 
-_NO_SHORTAGE = Shortage(ReasonCode.OVERLOAD_KV, 0, 0, 0)
+@dataclass(slots=True)
+class _Open:
+    """What is remembered of a request while its reservation is open."""
+
+    request: Request
+    estimate: Estimate
+    fairness: Fairness
+    charged_output_tokens: int
+    draws: int = 1
+
+
+_NOTHING = Usage(0, 0)

@@ -26,15 +26,24 @@ AMORTISED_OUTPUT_TOKENS_CAP = 320
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """Predicted use of one request, in tokens."""
+    """Predicted use of one request, in tokens.
+
+    ``cached_tokens`` of the prompt need not be read, but are held like the rest.
+    """
 
     prompt_tokens: int
     output_tokens: int
+    cached_tokens: int = 0
 
     @property
     def tokens(self) -> int:
         """Prompt and output tokens together: what a reservation holds."""
         return self.prompt_tokens + self.output_tokens
+
+    @property
+    def unread_tokens(self) -> int:
+        """Prompt tokens that the engine has to read."""
+        return self.prompt_tokens - self.cached_tokens
 
 
 CostModel = Callable[[Request], Estimate]
@@ -42,7 +51,7 @@ CostModel = Callable[[Request], Estimate]
 
 def declared(request: Request) -> Estimate:
     """Reserve the prompt and the whole declared maximum."""
-    return Estimate(request.prompt_tokens, request.output_tokens_max)
+    return Estimate(request.prompt_tokens, request.output_tokens_max, request.cached_prompt_tokens)
 
 
 def amortised(request: Request) -> Estimate:
@@ -51,7 +60,7 @@ def amortised(request: Request) -> Estimate:
     cap = AMORTISED_OUTPUT_TOKENS_CAP * request.sequences
     if output > cap:
         output = cap
-    return Estimate(request.prompt_tokens, output)
+    return Estimate(request.prompt_tokens, output, request.cached_prompt_tokens)
 
 
 class Predicted:
@@ -63,7 +72,8 @@ class Predicted:
 
     def __call__(self, request: Request) -> Estimate:
         """Draw the output length of a request that has not begun."""
-        return Estimate(request.prompt_tokens, self.output_tokens(request))
+        output = self.output_tokens(request)
+        return Estimate(request.prompt_tokens, output, request.cached_prompt_tokens)
 
     def output_tokens(self, request: Request, *, generated: int = 0, draw: int = 0) -> int:
         """Draw a request's output, given that it is longer than what it has produced.
@@ -84,6 +94,16 @@ class Predicted:
         )
         # The maximum may be smaller than one token for each of them.
         return min(drawn * sequences, request.output_tokens_max)
+
+    def mean_output_tokens(self, request: Request) -> float:
+        """Return the mean output of requests like this one: steadier than a draw."""
+        sequences = request.sequences
+        mean = self.lengths.mean(
+            tenant=request.tenant,
+            route=request.route,
+            output_tokens_max=max(1, request.output_tokens_max // sequences),
+        )
+        return mean * sequences
 
     def learn(self, request: Request, usage: Usage, *, outcome: Outcome, now_ns: Nanos) -> None:
         """Take in how long an answer got; every end but the model's own is censored."""

@@ -14,7 +14,7 @@ from tokenweir.core.account import Account
 from tokenweir.core.cost import Estimate
 from tokenweir.core.guards import reading_ns
 from tokenweir.core.profile import attention_pairs
-from tokenweir.core.queues import FifoQueue, QueueLimits
+from tokenweir.core.queues import Ahead, QueueLimits
 from tokenweir.core.units import Nanos
 
 __all__ = ["first_token_slo_ns", "reading_share_ns"]
@@ -45,25 +45,26 @@ def first_token_slo_ns(
 
 
 def reading_share_ns(
-    estimate: Estimate, queue: FifoQueue, *, accounts: Sequence[Account]
+    estimate: Estimate, ahead: Ahead, *, accounts: Sequence[Account]
 ) -> tuple[Nanos, Nanos] | None:
     """Return how long reading its own prompt takes, and all that is to be read before it too.
 
     Args:
         estimate: Of the request.
-        queue: Who waits ahead of it.
+        ahead: What is served before it.
         accounts: Of the healthy replicas.
 
     Returns:
         Both times on the replica that would be through first; None where no speed is known.
     """
     shares: list[tuple[Nanos, Nanos]] = []
-    own, own_pairs = estimate.prompt_tokens, attention_pairs(estimate.prompt_tokens)
+    own = estimate.unread_tokens
+    own_pairs = attention_pairs(estimate.prompt_tokens, cached_tokens=estimate.cached_tokens)
     for account in accounts:
-        ahead = queue.prompt_tokens / len(accounts) + account.prefill_tokens
-        pairs = queue.attention_pairs / len(accounts) + own_pairs
+        unread = ahead.prompt_tokens / len(accounts) + account.prefill_tokens
+        pairs = ahead.attention_pairs / len(accounts) + own_pairs
         own_ns = reading_ns(own, account, pairs=own_pairs)
-        all_ns = reading_ns(ahead + own, account, pairs=pairs)
+        all_ns = reading_ns(unread + own, account, pairs=pairs)
         if own_ns is not None and all_ns is not None:
             shares.append((own_ns, all_ns))
     return min(shares, key=lambda share: share[1], default=None)

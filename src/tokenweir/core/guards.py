@@ -95,21 +95,26 @@ def reading_ns(tokens: float, account: Account, *, pairs: float) -> Nanos | None
     return step_ns + int(tokens / rate * NS_PER_S + pairs * account.profile.attention_ns)
 
 
-def first_token_shortage(account: Account, config: GuardConfig) -> Shortage | None:
-    """Return None while the replica has little enough to read."""
+def first_token_shortage(
+    account: Account, config: GuardConfig, *, ceiling_fraction: float = 1.0
+) -> Shortage | None:
+    """Return None while the replica has little enough to read, or a share of that."""
     profile = account.profile
     limit = config.step_tokens if profile is None else profile.step_tokens_max
     rate = prefill_tokens_per_s(account)
     if rate is not None:
         limit = max(limit, int(rate * config.prefill_ns_max / NS_PER_S))
+    limit = int(limit * ceiling_fraction)
     unread = account.prefill_tokens
     if unread <= limit:
         return None
     return Shortage(ReasonCode.OVERLOAD_PREFILL, unread - limit, unread, limit)
 
 
-def pace_shortage(estimate: Estimate, account: Account, *, config: GuardConfig) -> Shortage | None:
-    """Return None while one more request keeps the pace."""
+def pace_shortage(
+    estimate: Estimate, account: Account, *, config: GuardConfig, ceiling_fraction: float = 1.0
+) -> Shortage | None:
+    """Return None while one more request keeps the pace, with a share of the seats and time."""
     profile = account.profile
     if profile is None or config.tpot_ns is None or account.in_flight == 0:
         return None
@@ -119,8 +124,8 @@ def pace_shortage(estimate: Estimate, account: Account, *, config: GuardConfig) 
         kv_tokens=account.held_tokens + estimate.prompt_tokens,
         sequences=sequences,
     )
-    limit_ns = int(config.tpot_ns * config.slo_fraction)
-    if sequences <= profile.sequences_max and step_ns <= limit_ns:
+    limit_ns = int(config.tpot_ns * config.slo_fraction * ceiling_fraction)
+    if sequences <= profile.sequences_max * ceiling_fraction and step_ns <= limit_ns:
         return None
     # What one request holds in the mean has to leave first.
     mean_tokens = account.reserved_tokens // account.in_flight

@@ -161,7 +161,7 @@ class Ledger:
         account.reserved_tokens += estimate.prompt_tokens + estimate.output_tokens
         account.held_tokens += estimate.prompt_tokens
         account.held_prompt_tokens += estimate.prompt_tokens
-        account.prefill_tokens += estimate.prompt_tokens
+        account.prefill_tokens += estimate.unread_tokens
         if account.batch is not None:
             account.batch.add(
                 reservation_id,
@@ -373,7 +373,7 @@ class Ledger:
                 sum(r.estimate.tokens for r in mine),
                 sum(r.held_tokens for r in mine),
                 sum(r.estimate.prompt_tokens for r in mine),
-                sum(r.estimate.prompt_tokens for r in mine if r.is_prefilling),
+                sum(r.estimate.unread_tokens for r in mine if r.is_prefilling),
                 sum(not r.is_prefilling for r in mine),
                 draining,
             )
@@ -406,7 +406,7 @@ class Ledger:
         if reservation.is_prefilling:
             reservation.is_prefilling = False
             account = self.accounts[reservation.replica]
-            account.prefill_tokens -= reservation.estimate.prompt_tokens
+            account.prefill_tokens -= reservation.estimate.unread_tokens
             account.decoding += 1
 
     def _close(self, reservation: Reservation) -> None:
@@ -418,7 +418,7 @@ class Ledger:
         account.held_tokens -= reservation.held_tokens
         account.held_prompt_tokens -= reservation.estimate.prompt_tokens
         if reservation.is_prefilling:
-            account.prefill_tokens -= reservation.estimate.prompt_tokens
+            account.prefill_tokens -= reservation.estimate.unread_tokens
         else:
             account.decoding -= 1
         if account.batch is not None:

@@ -158,6 +158,6 @@ class EngineProfile:
         )
 
 
-def attention_pairs(prompt_tokens: int) -> float:
+def attention_pairs(prompt_tokens: int, *, cached_tokens: int = 0) -> float:
     """Return the pairs of prompt token and context token that reading a prompt looks at."""
-    return prompt_tokens * prompt_tokens / 2
+    return (prompt_tokens * prompt_tokens - cached_tokens * cached_tokens) / 2

@@ -27,6 +27,8 @@ class ReasonCode(Enum):
     OVERLOAD_PREFILL = "overload_prefill"
     OVERLOAD_PACE = "overload_pace"
     QUEUE_FULL = "queue_full"
+    QUEUE_DISPLACED = "queue_displaced"
+    TENANT_CONCURRENCY = "tenant_concurrency"
     QUEUE_TIMEOUT = "queue_timeout"
     DEADLINE_UNREACHABLE = "deadline_unreachable"
     DEADLINE_EXCEEDED = "deadline_exceeded"
@@ -49,6 +51,7 @@ class Scope(Enum):
 
     NONE = "none"
     REQUEST = "request"
+    TENANT = "tenant"
     POOL = "pool"
     ENGINE = "engine"
     GATEWAY = "gateway"
@@ -136,6 +139,23 @@ REASONS: dict[ReasonCode, ReasonRow] = {
     ),
     ReasonCode.QUEUE_FULL: ReasonRow(
         429, True, Scope.POOL, Stage.ADMISSION, _LATER, "the queue is full"
+    ),
+    ReasonCode.QUEUE_DISPLACED: ReasonRow(
+        429,
+        True,
+        Scope.POOL,
+        Stage.QUEUE,
+        _LATER,
+        "the queue was full and gave this place to a more urgent class or to a smaller share",
+    ),
+    ReasonCode.TENANT_CONCURRENCY: ReasonRow(
+        429,
+        True,
+        Scope.TENANT,
+        Stage.ADMISSION,
+        _LATER,
+        "this tenant has as many requests running as it may",
+        "requests",
     ),
     ReasonCode.QUEUE_TIMEOUT: ReasonRow(
         429,

@@ -37,6 +37,8 @@ class Request:
         attempt: 0 for a first try, 1 for the first retry.
         route: The route it came by; lengths are predicted per tenant and route.
         sequences: Answers generated from the one prompt, which share the output maximum.
+        cached_prompt_tokens: Of the prompt, what the engine's prefix cache is expected to hold, so
+            that it need not be read; at most all but one.
     """
 
     request_id: str
@@ -48,6 +50,7 @@ class Request:
     attempt: int = 0
     route: str = ""
     sequences: int = 1
+    cached_prompt_tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,17 +40,20 @@ class Concurrency:
                 f"in_flight_max {self.in_flight_max} is not allowed, allowed: 1 or more"
             )
 
-    def shortage(self, estimate: Estimate, account: Account) -> Shortage | None:
+    def shortage(
+        self, estimate: Estimate, account: Account, *, ceiling_fraction: float = 1.0
+    ) -> Shortage | None:
         """Return what is missing; one permit is worth a mean reservation."""
         in_flight = account.in_flight
-        if in_flight < self.in_flight_max:
+        limit = max(1, int(self.in_flight_max * ceiling_fraction))
+        if in_flight < limit:
             return None
         mean_tokens = account.reserved_tokens // max(1, in_flight)
         return Shortage(
             ReasonCode.OVERLOAD_CONCURRENCY,
-            missing_tokens=mean_tokens * (in_flight - self.in_flight_max + 1),
+            missing_tokens=mean_tokens * (in_flight - limit + 1),
             used_tokens=in_flight,
-            limit_tokens=self.in_flight_max,
+            limit_tokens=limit,
         )
 
     def is_impossible(self, estimate: Estimate, account: Account) -> bool:

@@ -42,11 +42,13 @@ class FuturePeak(KvShare):
         """Return the peak of what is there already."""
         return _batch(account).peak_tokens() + self._beside_tokens(account)
 
-    def shortage(self, estimate: Estimate, account: Account) -> Shortage | None:
+    def shortage(
+        self, estimate: Estimate, account: Account, *, ceiling_fraction: float = 1.0
+    ) -> Shortage | None:
         """Return by how much the peak with the newcomer is over the share."""
         if account.kv_tokens is None:
-            return KV_UNKNOWN.shortage(estimate, account)
-        limit = account.usable_tokens(self.headroom_fraction)
+            return KV_UNKNOWN.shortage(estimate, account, ceiling_fraction=ceiling_fraction)
+        limit = account.usable_tokens(self.headroom_fraction * ceiling_fraction)
         batch = _batch(account)
         peak = (
             batch.peak_tokens_with(estimate.prompt_tokens, estimate.output_tokens)

@@ -39,12 +39,14 @@ class HardGate:
         """Check the range."""
         check_fraction("gate_fraction", self.gate_fraction)
 
-    def shortage(self, estimate: Estimate, account: Account) -> Shortage | None:
+    def shortage(
+        self, estimate: Estimate, account: Account, *, ceiling_fraction: float = 1.0
+    ) -> Shortage | None:
         """Return what must leave before the gate opens, or what ``Occupancy`` misses."""
-        behind = self.occupancy.shortage(estimate, account)
+        behind = self.occupancy.shortage(estimate, account, ceiling_fraction=ceiling_fraction)
         if account.kv_tokens is not None:
             used = account.occupied_tokens
-            limit = account.usable_tokens(self.gate_fraction)
+            limit = account.usable_tokens(self.gate_fraction * ceiling_fraction)
             if used > limit:
                 # Both tests must pass, so the larger of the two must become free.
                 missing = max(used - limit, behind.missing_tokens if behind else 0)

@@ -46,12 +46,14 @@ class KvShare(ABC):
     def used_tokens(self, account: Account) -> int:
         """Return what counts as in use."""
 
-    def shortage(self, estimate: Estimate, account: Account) -> Shortage | None:
+    def shortage(
+        self, estimate: Estimate, account: Account, *, ceiling_fraction: float = 1.0
+    ) -> Shortage | None:
         """Return what is missing against the share."""
         if account.kv_tokens is None:
-            return KV_UNKNOWN.shortage(estimate, account)
+            return KV_UNKNOWN.shortage(estimate, account, ceiling_fraction=ceiling_fraction)
         used = self.used_tokens(account)
-        limit = account.usable_tokens(self.headroom_fraction)
+        limit = account.usable_tokens(self.headroom_fraction * ceiling_fraction)
         missing = used + estimate.prompt_tokens + estimate.output_tokens - limit
         if missing <= 0:
             return None

@@ -39,8 +39,10 @@ class CapacityTest(Protocol):
     tracks_batch: ClassVar[bool]
     """Whether the answer depends on each request's progress, so that it must be told."""
 
-    def shortage(self, estimate: Estimate, account: Account) -> Shortage | None:
-        """Return None where the request fits, else what is missing."""
+    def shortage(
+        self, estimate: Estimate, account: Account, *, ceiling_fraction: float = 1.0
+    ) -> Shortage | None:
+        """Return None where the request fits into a share of the limit, else what is missing."""
         ...
 
     def is_impossible(self, estimate: Estimate, account: Account) -> bool:

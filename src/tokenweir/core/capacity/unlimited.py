@@ -17,7 +17,9 @@ class Unlimited:
     needs_occupancy: ClassVar[bool] = False
     tracks_batch: ClassVar[bool] = False
 
-    def shortage(self, estimate: Estimate, account: Account) -> Shortage | None:
+    def shortage(
+        self, estimate: Estimate, account: Account, *, ceiling_fraction: float = 1.0
+    ) -> Shortage | None:
         """Return None: it always fits."""
         return None
 

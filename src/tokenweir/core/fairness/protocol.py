@@ -1,0 +1,89 @@
+"""What must every answer to "whose turn is it?" be able to do?"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from tokenweir.core.errors import ConfigError
+
+__all__ = ["Fairness", "FairnessConfig"]
+
+
+@dataclass(frozen=True, slots=True)
+class FairnessConfig:
+    """What service is worth.
+
+    Attributes:
+        prompt_weight: Units per prompt token that is read, above 0.
+        output_weight: Units per output token, above 0; 2 is the reference's, profiles of engines
+            say 2.6 to 4.4.
+        tenants_max: Tenants remembered, 1 or more; who is idle longest is forgotten first.
+    """
+
+    prompt_weight: float = 1.0
+    output_weight: float = 2.0
+    tenants_max: int = 100_000
+
+    def __post_init__(self) -> None:
+        """Check ranges."""
+        for name in ("prompt_weight", "output_weight"):
+            if not 0 < getattr(self, name) <= 1e6:
+                raise ConfigError(
+                    f"{name} {getattr(self, name)} is not allowed, allowed: above 0 up to 1e6"
+                )
+        if self.tenants_max < 1:
+            raise ConfigError(f"tenants_max {self.tenants_max} is not allowed, allowed: 1 or more")
+
+    def charge_of(self, *, prompt_tokens: int, output_tokens: int) -> float:
+        """Return the service in units."""
+        return self.prompt_weight * prompt_tokens + self.output_weight * output_tokens
+
+
+class Fairness(Protocol):
+    """One answer to "whose turn is it?", for the tenants of one class."""
+
+    def join(self, tenant: str, *, weight: float, arrival: int) -> None:
+        """Let a tenant take part: something of it waits now; ``arrival`` numbers its head."""
+        ...
+
+    def head(self, tenant: str, *, arrival: int) -> None:
+        """Note that another request of a tenant is its next one."""
+        ...
+
+    def leave(self, tenant: str) -> None:
+        """Note that nothing of a tenant waits any more."""
+        ...
+
+    def next(self) -> str | None:
+        """Return the tenant whose turn it is, or None where nobody takes part."""
+        ...
+
+    def charge(self, tenant: str, *, weight: float, prompt_tokens: int, output_tokens: int) -> None:
+        """Charge service that was begun or foreseen, also of a tenant that never waited."""
+        ...
+
+    def settle(self, tenant: str, *, prompt_tokens: int, output_tokens: int) -> None:
+        """Correct what was charged by what was used: more where positive, less where negative."""
+        ...
+
+    def ahead_fraction(
+        self, tenant: str, *, weight: float, own_charge: float, other: str, other_charge: float
+    ) -> float:
+        """Return how much of another tenant's waiting work would be served before a newcomer.
+
+        Args:
+            tenant: Whose request the newcomer is.
+            weight: Its weight.
+            own_charge: What waits of it ahead of the newcomer, in units.
+            other: Who waits too.
+            other_charge: What waits of that tenant, in units.
+
+        Returns:
+            A fraction, 0 to 1.
+        """
+        ...
+
+    def charge_of(self, *, prompt_tokens: int, output_tokens: int) -> float:
+        """Return the service in units, before weights."""
+        ...

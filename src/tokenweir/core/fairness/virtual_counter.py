@@ -1,0 +1,152 @@
+"""Whose turn is it, if every tenant is to get service by weight while it has work?
+
+Model: c_i = virtual counter of tenant i: service charged to it, in units divided by its weight.
+Rule: the smallest counter is served. A request is charged what is predicted when it enters, more
+when it outgrows that, and at its end the difference to what it used. A tenant that comes back is
+lifted to the smallest counter of those that wait, or where nobody waits to that of the last served:
+idleness earns no credit.
+Properties: counters of tenants that wait differ by at most U, the largest charge between two
+choices; services of two that wait all the time differ by at most 2 U, however long.
+Trade-off: U grows with what one tenant may have in the batch; charging predictions makes it smaller
+than charging each token as it comes.
+Source: Sheng et al., Fairness in Serving Large Language Models, OSDI 2024; the predicted variant.
+"""
+
+from __future__ import annotations
+
+import heapq
+
+from tokenweir.core.fairness.protocol import FairnessConfig
+
+__all__ = ["VirtualCounter"]
+
+# Far below where a float would lose single tokens.
+_REBASE_AT = 1e12
+
+
+class VirtualCounter:
+    """A counter per tenant and a heap of those that wait."""
+
+    def __init__(self, config: FairnessConfig | None = None) -> None:
+        """Start with nobody known."""
+        self._config = config or FairnessConfig()
+        # Ordered by last use, so that who is idle longest is forgotten first.
+        self._counters: dict[str, float] = {}
+        self._weights: dict[str, float] = {}
+        # Of who takes part: its number, by which ties go.
+        self._waiting: dict[str, int] = {}
+        # (counter, number, tenant); what no longer is so stays until it comes up.
+        self._heap: list[tuple[float, int, str]] = []
+        self._joined = 0
+        self._floor = 0.0
+
+    def join(self, tenant: str, *, weight: float, arrival: int) -> None:
+        """Lift the tenant to those that wait, and let it take part."""
+        self._joined += 1
+        self._remember(tenant, self._lifted(tenant), weight=weight)
+        self._waiting[tenant] = self._joined
+        self._push(tenant)
+        self._forget_idle()
+
+    def head(self, tenant: str, *, arrival: int) -> None:
+        """Change nothing: requests of one tenant are its own affair."""
+
+    def leave(self, tenant: str) -> None:
+        """Keep the counter, for when it comes back."""
+        del self._waiting[tenant]
+        if not self._waiting:
+            self._floor = max(self._floor, self._counters[tenant])
+            self._heap.clear()
+            self._rebase()
+
+    def next(self) -> str | None:
+        """Return who has the smallest counter; ties by who came first."""
+        self._drop_stale()
+        return self._heap[0][2] if self._heap else None
+
+    def charge(self, tenant: str, *, weight: float, prompt_tokens: int, output_tokens: int) -> None:
+        """Add service; where nobody waits, service is nobody's advantage and lifts all."""
+        units = self._config.charge_of(prompt_tokens=prompt_tokens, output_tokens=output_tokens)
+        is_contended = bool(self._waiting)
+        before = self._counters.get(tenant, 0.0) if is_contended else self._lifted(tenant)
+        counter = before + units / weight
+        self._remember(tenant, counter, weight=weight)
+        if not is_contended:
+            self._floor = counter
+        elif tenant in self._waiting:
+            self._push(tenant)
+        self._forget_idle()
+
+    def settle(self, tenant: str, *, prompt_tokens: int, output_tokens: int) -> None:
+        """Correct the counter; of who is forgotten there is nothing to correct."""
+        if tenant not in self._counters:
+            return
+        units = self._config.charge_of(prompt_tokens=prompt_tokens, output_tokens=output_tokens)
+        self._counters[tenant] += units / self._weights[tenant]
+        if tenant in self._waiting:
+            self._push(tenant)
+
+    def ahead_fraction(
+        self, tenant: str, *, weight: float, own_charge: float, other: str, other_charge: float
+    ) -> float:
+        """Return what the other gets until its counter has reached the newcomer's."""
+        if other_charge <= 0:
+            return 0.0
+        reached = self._lifted(tenant) + own_charge / weight
+        lead = (reached - self._counters[other]) * self._weights[other]
+        return min(1.0, max(0.0, lead / other_charge))
+
+    def charge_of(self, *, prompt_tokens: int, output_tokens: int) -> float:
+        """Return the service in units."""
+        return self._config.charge_of(prompt_tokens=prompt_tokens, output_tokens=output_tokens)
+
+    def counter(self, tenant: str) -> float:
+        """Return a tenant's counter, 0 for one that is not known."""
+        return self._counters.get(tenant, 0.0)
+
+    def _lifted(self, tenant: str) -> float:
+        counter = self._counters.get(tenant, 0.0)
+        if tenant in self._waiting:
+            return counter
+        return max(counter, self._lift())
+
+    def _lift(self) -> float:
+        """Return the counter below which nobody comes back."""
+        self._drop_stale()
+        return self._heap[0][0] if self._heap else self._floor
+
+    def _remember(self, tenant: str, counter: float, *, weight: float) -> None:
+        self._counters.pop(tenant, None)
+        self._counters[tenant] = counter
+        self._weights[tenant] = weight
+
+    def _push(self, tenant: str) -> None:
+        heapq.heappush(self._heap, (self._counters[tenant], self._waiting[tenant], tenant))
+        if len(self._heap) > 4 * len(self._waiting) + 64:
+            self._heap = [
+                (self._counters[name], number, name) for name, number in self._waiting.items()
+            ]
+            heapq.heapify(self._heap)
+
+    def _drop_stale(self) -> None:
+        heap = self._heap
+        while heap:
+            counter, number, tenant = heap[0]
+            if self._waiting.get(tenant) == number and self._counters[tenant] == counter:
+                return
+            heapq.heappop(heap)
+
+    def _forget_idle(self) -> None:
+        excess = len(self._counters) - self._config.tenants_max
+        if excess <= 0:
+            return
+        idle = (name for name in list(self._counters) if name not in self._waiting)
+        for _, name in zip(range(excess), idle, strict=False):
+            del self._counters[name], self._weights[name]
+
+    def _rebase(self) -> None:
+        """Take from all counters what they have in common; called while nobody waits."""
+        if self._floor < _REBASE_AT:
+            return
+        self._counters = {name: c - self._floor for name, c in self._counters.items()}
+        self._floor = 0.0

@@ -1,0 +1,41 @@
+"""What is known of one waiting request?"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tokenweir.core.cost import Estimate
+from tokenweir.core.request import Priority, Request
+from tokenweir.core.units import Nanos, TicketId
+
+__all__ = ["Key", "QueueEntry"]
+
+# Smallest first: who was told to come back now, then by ordering, then by arrival.
+Key = tuple[bool, float, int]
+
+
+@dataclass(slots=True)
+class QueueEntry:
+    """One waiting request; band and key are the queue's to set.
+
+    Attributes:
+        ticket_id: Unique in the queue.
+        request: What waits.
+        estimate: What it will take.
+        enqueued_ns: When it came.
+        expires_ns: When it is dropped at the latest.
+        size_tokens: Its expected tokens, by which cheapest-first orders; 0 where nobody asks.
+        is_returning: It was told to come back now, and is preferred to its tenant's other requests.
+        band: The class it waits in: its own, or a better one after promotion.
+        key: Its place in its tenant's line.
+    """
+
+    ticket_id: TicketId
+    request: Request
+    estimate: Estimate
+    enqueued_ns: Nanos
+    expires_ns: Nanos
+    size_tokens: float = 0.0
+    is_returning: bool = False
+    band: Priority = Priority.P1
+    key: Key = (True, 0.0, 0)
