@@ -479,6 +479,15 @@ class AdmitterMachine(RuleBasedStateMachine):
         assert set(self.admitter._open) == set(self.open)
 
     @invariant()
+    def holdings_are_of_what_is_open(self) -> None:
+        """INV-TENANT-1: a tenant holds what is open of it, and nobody else is known."""
+        holdings = self.admitter._holdings
+        reserved = sum(view.reserved_tokens for view in self.look().accounts)
+        assert holdings.in_flight("default") == len(self.open)
+        assert holdings.tokens("default") == reserved
+        assert len(holdings) == bool(self.open)
+
+    @invariant()
     def queue_keeps_its_bounds(self) -> None:
         """INV-QUEUE-1 and 2: items, debt and waits are bounded, and the debt is the sum."""
         seen = self.look()
