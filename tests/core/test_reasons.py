@@ -20,6 +20,8 @@ GOLDEN = {
     "queue_timeout": 429,
     "deadline_unreachable": 429,
     "deadline_exceeded": 429,
+    "retry_budget_exhausted": 429,
+    "attempts_exhausted": 429,
     "engine_busy": 429,
     "request_too_large": 400,
     "output_max_too_large": 400,

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from tokenweir.core.reasons import REASONS, ReasonCode, ReasonRow
+from tokenweir.core.retry import RETRY_AFTER_NS_MAX
 from tokenweir.core.units import Nanos, ReplicaId, ReservationId, TicketId
 
 __all__ = [
@@ -50,6 +51,14 @@ class Reject:
     def row(self) -> ReasonRow:
         """What the reason means outside."""
         return REASONS[self.reason]
+
+    @property
+    def advised_ns(self) -> Nanos | None:
+        """When its client is told to come back, from now, or None where it is told not to retry."""
+        advised_ns = self.retry_after_ns
+        if advised_ns is None or not self.row.is_retryable:
+            return None
+        return advised_ns if 0 < advised_ns <= RETRY_AFTER_NS_MAX else None
 
 
 @dataclass(frozen=True, slots=True)

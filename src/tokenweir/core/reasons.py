@@ -32,6 +32,8 @@ class ReasonCode(Enum):
     QUEUE_TIMEOUT = "queue_timeout"
     DEADLINE_UNREACHABLE = "deadline_unreachable"
     DEADLINE_EXCEEDED = "deadline_exceeded"
+    RETRY_BUDGET_EXHAUSTED = "retry_budget_exhausted"
+    ATTEMPTS_EXHAUSTED = "attempts_exhausted"
     ENGINE_BUSY = "engine_busy"
     TOO_LARGE = "request_too_large"
     OUTPUT_MAX_TOO_LARGE = "output_max_too_large"
@@ -78,6 +80,8 @@ class ReasonRow:
         action: What the caller should do, one sentence.
         message: What happened, one sentence.
         unit: Of the limit that the refusal names.
+        is_advised: Whether a retryable refusal says when to come back; else the client should not
+            try again by itself.
     """
 
     status: int
@@ -87,9 +91,11 @@ class ReasonRow:
     action: str
     message: str
     unit: str = "tokens"
+    is_advised: bool = True
 
 
 _LATER = "retry after the stated time"
+_NOT_BY_ITSELF = "do not retry automatically; ask again when a person wants it"
 _SMALLER = "send a smaller request"
 
 REASONS: dict[ReasonCode, ReasonRow] = {
@@ -180,6 +186,25 @@ REASONS: dict[ReasonCode, ReasonRow] = {
         Stage.QUEUE,
         "retry after the stated time or allow more time",
         "the deadline passed while the request was queued",
+    ),
+    ReasonCode.RETRY_BUDGET_EXHAUSTED: ReasonRow(
+        429,
+        True,
+        Scope.TENANT,
+        Stage.ADMISSION,
+        _NOT_BY_ITSELF,
+        "this tenant retries more than its first attempts allow",
+        is_advised=False,
+    ),
+    ReasonCode.ATTEMPTS_EXHAUSTED: ReasonRow(
+        429,
+        True,
+        Scope.REQUEST,
+        Stage.ADMISSION,
+        _NOT_BY_ITSELF,
+        "this request was tried as often as it may be",
+        "attempts",
+        is_advised=False,
     ),
     ReasonCode.ENGINE_BUSY: ReasonRow(
         429, True, Scope.ENGINE, Stage.UPSTREAM, _LATER, "the engine says that it is busy"

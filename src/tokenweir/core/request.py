@@ -10,7 +10,7 @@ from enum import Enum, IntEnum
 
 from tokenweir.core.units import Nanos
 
-__all__ = ["Outcome", "Priority", "Request", "Usage"]
+__all__ = ["Outcome", "Priority", "Request", "ReturnTicket", "Usage"]
 
 
 class Priority(IntEnum):
@@ -20,6 +20,15 @@ class Priority(IntEnum):
     P1 = 1
     P2 = 2
     P3 = 3
+
+
+@dataclass(frozen=True, slots=True)
+class ReturnTicket:
+    """What a genuine ticket says: between which times its owner was told to come back."""
+
+    serial: int
+    opens_ns: Nanos
+    closes_ns: Nanos
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +48,9 @@ class Request:
         sequences: Answers generated from the one prompt, which share the output maximum.
         cached_prompt_tokens: Of the prompt, what the engine's prefix cache is expected to hold, so
             that it need not be read; at most all but one.
+        counts_attempts: Whether its client tells the number of the attempt.
+        body_hash: Of its body, the same for every attempt; empty where returns are not recognised.
+        ticket: What it was given when it was refused before, its seal checked.
     """
 
     request_id: str
@@ -51,6 +63,9 @@ class Request:
     route: str = ""
     sequences: int = 1
     cached_prompt_tokens: int = 0
+    counts_attempts: bool = False
+    body_hash: bytes = b""
+    ticket: ReturnTicket | None = None
 
 
 @dataclass(frozen=True, slots=True)

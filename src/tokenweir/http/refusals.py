@@ -26,7 +26,6 @@ _ERROR_TYPES = {
     503: "service_unavailable_error",
     504: "timeout_error",
 }
-_RETRY_AFTER_S_MAX = 60
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +75,8 @@ def refusal(reject: Reject, *, message: str | None = None, param: str | None = N
         (b"x-tokenweir-decision", b"reject"),
         (b"x-tokenweir-reason", reject.reason.value.encode()),
     ]
-    retry_after_ns = reject.retry_after_ns if reject.row.is_retryable else None
-    if retry_after_ns is not None and 0 < retry_after_ns <= _RETRY_AFTER_S_MAX * NS_PER_S:
+    retry_after_ns = reject.advised_ns
+    if retry_after_ns is not None:
         headers += [
             (b"retry-after", b"%d" % div_ceil(retry_after_ns, NS_PER_S)),
             (b"retry-after-ms", b"%d" % div_ceil(retry_after_ns, NS_PER_MS)),

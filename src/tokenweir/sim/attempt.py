@@ -6,6 +6,7 @@ from enum import Enum
 
 from tokenweir.core.reasons import ReasonCode
 from tokenweir.core.units import Nanos
+from tokenweir.sim.turns import FIRST_TURN, Turn
 
 __all__ = ["Attempt", "Fate"]
 
@@ -39,10 +40,17 @@ class Attempt:
         "queue_wait_ns",
         "reason",
         "request_id",
+        "turn",
     )
 
     def __init__(
-        self, index: int, number: int, *, arrive_ns: Nanos, lengths: tuple[int, int, int]
+        self,
+        index: int,
+        number: int,
+        *,
+        arrive_ns: Nanos,
+        lengths: tuple[int, int, int],
+        turn: Turn = FIRST_TURN,
     ) -> None:
         """Start open.
 
@@ -51,9 +59,11 @@ class Attempt:
             number: 0 for the first try.
             arrive_ns: When it reached us.
             lengths: Prompt, true output and declared maximum, in tokens.
+            turn: Where its client is in its loops.
         """
         self.index = index
         self.number = number
+        self.turn = turn
         self.request_id = f"{index}.{number}"
         self.arrive_ns = arrive_ns
         self.prompt_tokens, self.output_tokens, self.declared_tokens = lengths

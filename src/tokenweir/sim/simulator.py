@@ -32,6 +32,7 @@ from tokenweir.engine.sequence import Sequence as EngineSequence
 from tokenweir.sim.attempt import Attempt, Fate
 from tokenweir.sim.clients import ClientModel
 from tokenweir.sim.traces import Arrival
+from tokenweir.sim.turns import FIRST_TURN, Clients, Turn
 
 __all__ = ["Record", "Sample", "Scenario", "Simulation", "simulate"]
 
@@ -48,7 +49,7 @@ class Scenario:
     Attributes:
         arrivals: Unique requests, by time.
         declared: Declared output maximum of each, in the same order.
-        draws: Clients' chances, shape (unique requests, attempts).
+        draws: Clients' chances, shape (unique requests, draws of a client).
         profile: The engine.
         discipline: Of the engine's own waiting line.
         clients: How clients take refusals and waiting.
@@ -63,7 +64,7 @@ class Scenario:
     profile: EngineProfile
     end_ns: Nanos
     discipline: str = "fifo"
-    clients: ClientModel = field(default_factory=ClientModel)
+    clients: Clients = field(default_factory=ClientModel)
     drains: bool = True
     checks: bool = True
 
@@ -169,7 +170,7 @@ class Simulation:
             elif event_ns == next_ns:
                 self._event()
             else:
-                self._arrive(index, 0)
+                self._arrive(index, 0, turn=FIRST_TURN)
                 index += 1
                 arrival_ns = arrivals[index].arrival_ns if index < total else _NEVER
         span_ns = scenario.end_ns
@@ -196,8 +197,8 @@ class Simulation:
 
     # --- events -------------------------------------------------------------------------------
 
-    def _arrive(self, index: int, number: int) -> None:
-        now_ns = self._now_ns
+    def _arrive(self, index: int, number: int, *, turn: Turn) -> None:
+        now_ns, clients = self._now_ns, self._scenario.clients
         arrival = self._scenario.arrivals[index]
         declared = self._scenario.declared[index]
         attempt = Attempt(
@@ -205,23 +206,27 @@ class Simulation:
             number,
             arrive_ns=now_ns,
             lengths=(arrival.prompt_tokens, arrival.output_tokens, declared),
+            turn=turn,
         )
         self._attempts.append(attempt)
         if self._observes and not self._is_observed:
             self._observe()
+        counts = clients.counts_attempts(self._scenario.draws[index])
         request = Request(
             attempt.request_id,
             arrival.prompt_tokens,
             declared,
             tenant=arrival.tenant,
-            attempt=number,
+            attempt=turn.retry if counts else 0,
+            counts_attempts=counts,
+            body_hash=index.to_bytes(4, "big"),
         )
         decision = self._admitter.arrive(request, now_ns=now_ns)
         if isinstance(decision, Reject):
             self._refuse(attempt, decision)
         else:
             self._open[attempt.request_id] = attempt
-            timeout_ns = self._scenario.clients.timeout_ns
+            timeout_ns = clients.timeout_ns
             if timeout_ns is not None:
                 self._schedule(now_ns + timeout_ns, _Patience(attempt))
             if isinstance(decision, Enqueue):
@@ -234,8 +239,8 @@ class Simulation:
     def _event(self) -> None:
         _, _, what = heapq.heappop(self._events)
         match what:
-            case _Retry(index, number):
-                self._arrive(index, number)
+            case _Retry(index, number, turn):
+                self._arrive(index, number, turn=turn)
             case _Patience(attempt):
                 if attempt.first_ns is None and attempt.fate is Fate.UNSERVED:
                     self._abandon(attempt)
@@ -316,7 +321,7 @@ class Simulation:
                 outcome=Outcome.CANCELLED,
                 now_ns=self._now_ns,
             )
-        self._maybe_retry(attempt, advice_ns=None, is_refused=False)
+        self._maybe_retry(attempt, None)
 
     # --- carrying out decisions and effects ---------------------------------------------------
 
@@ -368,21 +373,20 @@ class Simulation:
         attempt.fate = Fate.REFUSED
         attempt.reason = reject.reason
         attempt.end_ns = self._now_ns
-        if reject.row.is_retryable:
-            self._maybe_retry(attempt, advice_ns=reject.retry_after_ns, is_refused=True)
+        self._maybe_retry(attempt, reject)
 
-    def _maybe_retry(self, attempt: Attempt, *, advice_ns: Nanos | None, is_refused: bool) -> None:
-        clients = self._scenario.clients
-        if attempt.number >= clients.retries_max:
-            return
-        delay_ns = clients.retry_delay_ns(
+    def _maybe_retry(self, attempt: Attempt, reject: Reject | None) -> None:
+        scenario, index = self._scenario, attempt.index
+        comeback = scenario.clients.comeback(
+            attempt.turn,
             attempt.number,
-            draw=self._scenario.draws[attempt.index][attempt.number],
-            advice_ns=advice_ns,
-            is_refused=is_refused,
+            draws=scenario.draws[index],
+            reject=reject,
+            age_ns=self._now_ns - scenario.arrivals[index].arrival_ns,
         )
-        if delay_ns is not None:
-            self._schedule(self._now_ns + delay_ns, _Retry(attempt.index, attempt.number + 1))
+        if comeback is not None:
+            again = _Retry(index, attempt.number + 1, comeback.turn)
+            self._schedule(self._now_ns + comeback.delay_ns, again)
 
     # --- clockwork ----------------------------------------------------------------------------
 
@@ -428,6 +432,7 @@ class _Retry:
 
     index: int
     number: int
+    turn: Turn
 
 
 @dataclass(frozen=True, slots=True)

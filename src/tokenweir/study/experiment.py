@@ -27,6 +27,7 @@ from tokenweir.sim.clients import ClientModel
 from tokenweir.sim.results import Slo, series, summary
 from tokenweir.sim.simulator import Record, Scenario, simulate
 from tokenweir.sim.traces import Arrival
+from tokenweir.sim.turns import Clients
 from tokenweir.sim.workload import article_workload, declared_maxima, uniforms
 from tokenweir.study.parallel import map_jobs
 
@@ -70,7 +71,7 @@ class Experiment:
     arrivals: tuple[Arrival, ...] = ()
     declared: str = "exact"
     discipline: str = "fifo"
-    clients: ClientModel = field(default_factory=ClientModel)
+    clients: Clients = field(default_factory=ClientModel)
     drains: bool = False
     queue: QueueLimits = NO_QUEUE
     engine: EngineProfile = field(default_factory=lambda: profile("article"))
@@ -107,7 +108,7 @@ def run_experiment(
     scenario = Scenario(
         arrivals=arrivals,
         declared=declared_maxima(arrivals, experiment.declared, seed=seed),
-        draws=uniforms(seed, "clients", size=(len(arrivals), max(1, clients.retries_max))).tolist(),
+        draws=uniforms(seed, "clients", size=(len(arrivals), clients.draws_max)).tolist(),
         profile=experiment.engine,
         end_ns=ns_from_s(ends_s) or arrivals[-1].arrival_ns + 1,
         discipline=experiment.discipline,

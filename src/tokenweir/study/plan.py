@@ -10,7 +10,7 @@ from tokenweir.core.queues import QueueLimits
 from tokenweir.core.units import Nanos
 from tokenweir.engine.batch import DISCIPLINES
 from tokenweir.profiles import profile
-from tokenweir.sim.clients import RETRIES, client_model
+from tokenweir.sim.clients import RETRY_NAMES, client_model
 from tokenweir.sim.results import Slo
 from tokenweir.sim.traces import BUNDLED, Arrival, read_trace
 from tokenweir.sim.workload import DECLARATIONS, Surge, article_workload, parse_surge
@@ -32,7 +32,6 @@ __all__ = [
 
 DECLARATION_NAMES = tuple(DECLARATIONS)
 DISCIPLINE_NAMES = DISCIPLINES
-RETRY_NAMES = tuple(RETRIES)
 
 # Poisson arrivals with the article's lengths, (end in s, rate per s): two minutes at about what its
 # engine can serve, and at its steady overload.
@@ -49,7 +48,7 @@ class Wishes:
         profile: Name or file of a profile.
         queue: Discipline of the engine's waiting line.
         declared: Row of ``DECLARATIONS``.
-        retry: Row of ``RETRIES``.
+        retry: Row of ``RETRY_NAMES``.
         retries: Attempts after the first.
         timeout_ns: A client's patience for the first token, or None.
         wait_items: Requests that may wait before the engine.

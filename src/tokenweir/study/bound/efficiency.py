@@ -17,7 +17,6 @@ from typing import Any
 
 import numpy as np
 
-from tokenweir.core.retry import RETRY_AFTER_NS_MAX
 from tokenweir.core.units import Nanos, s_from_ns
 from tokenweir.sim.results import Slo, is_good, summary
 from tokenweir.sim.simulator import Record
@@ -102,18 +101,7 @@ def attempts_span_ns(experiment: Experiment) -> Nanos:
     stay_ns = queue.wait_ns_max if queue.items_max else 0
     if clients.timeout_ns is not None:
         stay_ns = max(stay_ns, clients.timeout_ns)
-    span_ns = 0
-    for attempt in range(clients.retries_max):
-        delays = [
-            clients.retry_delay_ns(attempt, draw=0.0, advice_ns=advice_ns, is_refused=True)
-            for advice_ns in (None, RETRY_AFTER_NS_MAX)
-        ]
-        timed_out = clients.retry_delay_ns(attempt, draw=0.0, advice_ns=None, is_refused=False)
-        known = [delay for delay in (*delays, timed_out) if delay is not None]
-        if not known:
-            break
-        span_ns += stay_ns + max(known)
-    return span_ns
+    return sum(stay_ns + delay_ns for delay_ns in clients.longest_delays_ns())
 
 
 def summary_with_tenants(record: Record, slo: Slo) -> dict[str, Any]:

@@ -1,0 +1,59 @@
+"""How much of the capacity do first attempts ask for?
+
+Model: expected tokens of first attempts, admitted or not, in bins of half a second.
+Rule: load = sum of the last 10 bins / 5 s; share left for returns = 1 - load / rate, kept between
+the configured bounds.
+Trade-off: a shorter window would hand out slots by the noise of arrivals, a longer one would give
+returns too little for longer after a spike.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+from tokenweir.core.returns.config import ReturnConfig
+from tokenweir.core.units import NS_PER_S, Nanos
+
+__all__ = ["FreshLoad", "return_share"]
+
+_BIN_NS = NS_PER_S // 2
+_BINS = 10
+
+
+class FreshLoad:
+    """Tokens per second that first attempts ask for."""
+
+    __slots__ = ("_bin", "_bins", "_current_tokens", "_tokens")
+
+    def __init__(self) -> None:
+        """Start with nobody having asked."""
+        self._bins: deque[int] = deque([0] * _BINS, maxlen=_BINS)
+        self._tokens = 0
+        self._current_tokens = 0
+        self._bin: int | None = None
+
+    def note(self, tokens: int, *, now_ns: Nanos) -> None:
+        """Count a first attempt."""
+        self._roll(now_ns)
+        self._current_tokens += tokens
+
+    def tokens_per_s(self, *, now_ns: Nanos) -> float:
+        """Return the load over the last whole bins."""
+        self._roll(now_ns)
+        return self._tokens * NS_PER_S / (_BINS * _BIN_NS)
+
+    def _roll(self, now_ns: Nanos) -> None:
+        index = now_ns // _BIN_NS
+        if self._bin is None:
+            self._bin = index
+        for _ in range(min(index - self._bin, _BINS + 1)):
+            self._tokens += self._current_tokens - self._bins[0]
+            self._bins.append(self._current_tokens)
+            self._current_tokens = 0
+        self._bin = index
+
+
+def return_share(load_per_s: float, *, rate_per_s: float, config: ReturnConfig) -> float:
+    """Return the share of capacity that returns get."""
+    left = 1.0 - load_per_s / rate_per_s if rate_per_s > 0 else 0.0
+    return min(max(left, config.share_min), config.share_max)
