@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -78,3 +79,34 @@ def test_study_when_a_word_is_wrong_then_one_line_says_what_is_allowed(
     (line,) = done.stderr.strip().splitlines()
     assert line.startswith("tokenweir: ")
     assert expected in line
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        COMPARE,
+        CLIMB,
+        (
+            *("sweep", "--requests", "200", "--warmup", "100", "--cooldown", "50"),
+            *("--load", "0.7,2", "--policy", "predictive,concurrency*", "--tune-requests", "100"),
+        ),
+    ],
+)
+def test_study_when_a_report_is_asked_for_then_it_says_what_was_run(
+    arguments: tuple[str, ...], tmp_path: Path
+) -> None:
+    """One page with the command line and plots, beside what is printed."""
+    file = tmp_path / "report.html"
+    done = run(*arguments, "--json", "--html", str(file))
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)
+    page = file.read_text("utf-8")
+    assert f"<code>tokenweir {' '.join(arguments[:2])}" in page.replace("&#x27;", "'")
+    assert "const PLOTS=[[{" in page
+
+
+def test_study_when_the_report_has_no_place_then_one_line_says_so(tmp_path: Path) -> None:
+    """Said before anything runs."""
+    done = run(*COMPARE, "--html", str(tmp_path / "missing" / "report.html"))
+    assert done.returncode == 2
+    assert "--html" in done.stderr

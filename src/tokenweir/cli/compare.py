@@ -19,6 +19,7 @@ from tokenweir.cli.study_options import (
     Cooldown,
     Declared,
     File,
+    Html,
     Jobs,
     Profile,
     Requests,
@@ -27,6 +28,7 @@ from tokenweir.cli.study_options import (
     SloTtft,
     SloUnloaded,
     Warmup,
+    command_line,
     jobs_from,
     slo_from,
     wishes_from,
@@ -56,11 +58,14 @@ def compare(
     seeds: Seeds = 1,
     jobs: Jobs = None,
     backend: Backend = None,
+    html: Html = None,
     as_json: Json = False,
 ) -> None:
     """Run two policies on common random numbers: paired differences with 95 % intervals."""
+    from tokenweir.study.compare.report import comparison_page
     from tokenweir.study.compare.run import Comparison, compared
     from tokenweir.study.compare.tables import comparison_table
+    from tokenweir.study.report.page import check_report, write_page
     from tokenweir.study.sweep.contenders import contenders_from
     from tokenweir.study.sweep.measure import Job
     from tokenweir.study.sweep.plan import Cell
@@ -79,6 +84,7 @@ def compare(
             declared=declared, slo=slo_from(slo_ttft, slo_tpot, unloaded=slo_unloaded)
         ),
     )
+    check_report(html)
     at_once = jobs_from(jobs, backend=backend)
     collect_seldom()
     with progress("runs", total=2 * len(chosen)) as bar:
@@ -88,6 +94,8 @@ def compare(
             backend=backend,
             on_run=lambda: bar.advance(bar.task_ids[0]),
         )
+    if html is not None:
+        write_page(comparison_page(document, command=command_line()), html)
     if as_json:
         print_json(document)
         return

@@ -19,6 +19,7 @@ from tokenweir.cli.options import (
 from tokenweir.cli.study_options import (
     Backend,
     Declared,
+    Html,
     Jobs,
     Profile,
     Retries,
@@ -27,6 +28,7 @@ from tokenweir.cli.study_options import (
     SloTpot,
     SloTtft,
     SloUnloaded,
+    command_line,
     jobs_from,
     slo_from,
     wishes_from,
@@ -68,12 +70,15 @@ def hysteresis(
     seeds: Seeds = 1,
     jobs: Jobs = None,
     backend: Backend = None,
+    html: Html = None,
     as_json: Json = False,
 ) -> None:
     """Lead load up and down: the goodput that is missing on the way down is the area."""
+    from tokenweir.study.hysteresis.report import hysteresis_page
     from tokenweir.study.hysteresis.run import climbs, hysteresis_rows, measured_climbs
     from tokenweir.study.hysteresis.stairs import Stairs, climbed
     from tokenweir.study.plan import experiment_from
+    from tokenweir.study.report.page import check_report, write_page
     from tokenweir.study.sweep.contenders import contenders_from
 
     stairs = Stairs(low, high, by, s_from_ns(duration(hold, option="--hold")))
@@ -87,6 +92,7 @@ def hysteresis(
     )
     contenders = contenders_from(policy, may_tune=False)
     chosen = seeds_of(seeds)
+    check_report(html)
     at_once = jobs_from(jobs, backend=backend)
     # Whatever is wrong with trace or profile is said before the first run.
     climbed(stairs, experiment_from(wishes).engine, trace=file, seed=chosen[0])
@@ -115,6 +121,8 @@ def hysteresis(
             "is_complete": len(measured) == len(runs),
             "rows": hysteresis_rows(measured, stairs=stairs),
         }
+        if html is not None:
+            write_page(hysteresis_page(document, command=command_line()), html)
         _show(document, as_json=as_json)
 
 

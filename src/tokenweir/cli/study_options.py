@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import shlex
+import sys
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -25,6 +28,7 @@ __all__ = [
     "Cooldown",
     "Declared",
     "File",
+    "Html",
     "Jobs",
     "Profile",
     "Queue",
@@ -40,6 +44,7 @@ __all__ = [
     "Wait",
     "WaitItems",
     "Warmup",
+    "command_line",
     "jobs_from",
     "load_from",
     "slo_from",
@@ -72,8 +77,18 @@ Backend = Annotated[
     str | None,
     typer.Option(help=f"Of joblib, instead of this machine's processes: {', '.join(BACKENDS)}."),
 ]
+Html = Annotated[
+    Path | None, typer.Option("--html", help="Write a report with plots to FILE; opens offline.")
+]
 
 _JOBS_MAX = 1_024
+# So many words of a command line say what was run; a shell would take more.
+_COMMAND_CHARS_MAX = 4_000
+
+
+def command_line() -> str:
+    """Return the command as it was given."""
+    return shlex.join(["tokenweir", *sys.argv[1:]])[:_COMMAND_CHARS_MAX]
 
 
 def jobs_from(count: int | None, *, backend: str | None) -> int:

@@ -17,7 +17,16 @@ from tokenweir.cli.options import (
     seeds_of,
     table_console,
 )
-from tokenweir.cli.study_options import Backend, Declared, Jobs, Seeds, jobs_from, wishes_from
+from tokenweir.cli.study_options import (
+    Backend,
+    Declared,
+    Html,
+    Jobs,
+    Seeds,
+    command_line,
+    jobs_from,
+    wishes_from,
+)
 from tokenweir.core.errors import ConfigError
 
 __all__ = ["register"]
@@ -57,11 +66,14 @@ def sweep(
     out: Annotated[
         Path | None, typer.Option(help="Keep finished runs in DIR, and go on from there.")
     ] = None,
+    html: Html = None,
     as_json: Json = False,
 ) -> None:
     """Measure goodput of policies over loads, seeds, profiles and traces."""
+    from tokenweir.study.report.page import check_report, write_page
     from tokenweir.study.sweep.document import run_sweep, sweep_document
     from tokenweir.study.sweep.plan import loads_from, plan_named, sweep_plan
+    from tokenweir.study.sweep.report import sweep_page
     from tokenweir.study.sweep.run import sweep_workloads
     from tokenweir.study.sweep.store import Store
 
@@ -95,6 +107,7 @@ def sweep(
     if tune_requests < 2:
         raise ConfigError(f"--tune-requests {tune_requests} is not allowed, allowed: 2 or more")
     at_once = jobs_from(jobs, backend=backend)
+    check_report(html)
     workloads = sweep_workloads(asked)
     store = Store(out)
     collect_seldom()
@@ -104,7 +117,10 @@ def sweep(
     finally:
         # Whatever ended it: what has been measured is shown.
         store.close()
-        _show(sweep_document(asked, store, workloads=workloads), as_json=as_json)
+        document = sweep_document(asked, store, workloads=workloads)
+        if html is not None:
+            write_page(sweep_page(document, command=command_line()), html)
+        _show(document, as_json=as_json)
 
 
 def _show(document: dict[str, Any], *, as_json: bool) -> None:

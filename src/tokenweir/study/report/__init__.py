@@ -1,0 +1,1 @@
+"""How is a study read in a browser, without a network?"""
