@@ -81,3 +81,61 @@ def test_command_when_profile_file_is_wrong_then_one_line_says_where(tmp_path: P
     done = run("replay", "azure-conv", "--profile", str(path))
     assert done.returncode == 2
     assert done.stderr == (f"tokenweir: {path}: kv_tokens 0 is not allowed, allowed: 1 or more\n")
+
+
+def test_fit_when_written_to_a_file_then_the_file_is_a_profile(tmp_path: Path) -> None:
+    """What is fitted can be used at once, and says how good it is and what it rests on."""
+    from tokenweir.sim.traces import bundled
+
+    out = tmp_path / "mine.toml"
+    curves = str(bundled("h200-llama8b-fp8-profile/decode_itl.csv"))
+    done = run("profile", "fit", curves, "--name", "mine", "--out", str(out), "--json")
+    assert done.returncode == 0, done.stderr
+    document = json.loads(done.stdout)
+    assert [error["curve"] for error in document["errors"]] == ["decode pace"]
+    assert document["borrowed"] == ["attention_ns"]
+    shown = json.loads(run("profile", "show", str(out), "--json").stdout)["profile"]
+    assert shown == document["profile"]
+    assert "median" in shown["source"]
+    assert "attention_ns not measured here, taken from 8b-h100" in shown["source"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--where", "tp"), "--where 'tp' is not allowed, allowed: COLUMN=VALUE"),
+        (("--like", "abacus"), "unknown profile 'abacus', allowed: "),
+        (("--step-overhead", "2"), "--step-overhead '2' is not allowed, allowed: "),
+        (("--kv-tokens", "0"), "kv_tokens 0 is not allowed, allowed: 1 or more"),
+        (("--out", "/nowhere/at/all.toml"), "cannot write profile /nowhere/at/all.toml: No such"),
+    ],
+    ids=range(5),
+)
+def test_fit_when_an_option_is_wrong_then_one_line_says_so(
+    arguments: tuple[str, ...], message: str
+) -> None:
+    """What, which and what is allowed."""
+    from tokenweir.sim.traces import bundled
+
+    curves = str(bundled("h200-llama8b-fp8-profile/decode_itl.csv"))
+    done = run("profile", "fit", curves, *arguments)
+    assert done.returncode == 2
+    # What is left of a progress bar on a pipe is an empty line.
+    assert len(done.stderr.strip().splitlines()) == 1
+    assert message in done.stderr
+
+
+def test_check_and_reality_when_run_then_documents_have_their_figures() -> None:
+    """The protocol as a command; a check of any profile against any run as another."""
+    from tokenweir.sim.traces import bundled
+
+    done = run("profile", "reality", "--json")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["is_met"] is True
+    folder = str(bundled("vllm-overload-runs/RTX4090_Llama-3.1-8B"))
+    document = json.loads(run("profile", "check", "8b-a100", folder, "--json").stdout)
+    assert [row["figure"] for row in document["figures"]][:2] == [
+        "most waiting",
+        "drained after, s",
+    ]
+    assert "drained after" in run("profile", "check", "8b-a100", folder).stdout

@@ -8,6 +8,8 @@ from typing import Annotated
 import typer
 
 from tokenweir.cli.options import Json, print_json, table_console
+from tokenweir.cli.profile_check import check, reality
+from tokenweir.cli.profile_fit import fit
 from tokenweir.profiles import PROFILE_NAMES, profile
 
 __all__ = ["register"]
@@ -25,6 +27,9 @@ def register(app: typer.Typer) -> None:
     app.add_typer(group, name="profile", no_args_is_help=True)
     group.command("list")(list_profiles)
     group.command()(show)
+    group.command()(fit)
+    group.command()(check)
+    group.command()(reality)
 
 
 def list_profiles(as_json: Json = False) -> None:

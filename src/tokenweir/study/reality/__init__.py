@@ -1,0 +1,1 @@
+"""Does the simulator do what real engines did? Measured runs beside simulated ones."""
