@@ -94,6 +94,8 @@ def test_replay_when_a_person_runs_it_then_capacity_and_buckets_are_shown() -> N
         (("replay", "azure-conv", "--profile", "gpu"), "article"),
         (("replay", "azure-conv", "--declared", "much"), "exact, x2, 4096, mix, unset"),
         (("replay", "azure-conv", "--queue", "lifo"), "fifo, first_fit"),
+        (("replay", "azure-conv", "--ordering", "lifo"), "shortest_with_ageing"),
+        (("replay", "azure-conv", "--fairness", "none"), "vtc, sfq, round_robin, fcfs"),
         (("replay", "azure-conv", "--retry", "often"), "none, fixed, exponential, obey"),
         (("replay", "azure-conv", "--step", "soon"), "3x@30s"),
         (("replay", "azure-conv", "--timeout", "1"), "--timeout"),

@@ -18,9 +18,11 @@ from tokenweir.cli.study_options import (
     Backend,
     Cooldown,
     Declared,
+    Fairness,
     File,
     Html,
     Jobs,
+    Ordering,
     Profile,
     Requests,
     Seeds,
@@ -51,6 +53,8 @@ def compare(
     requests: Requests = None,
     warmup: Warmup = 1_000,
     cooldown: Cooldown = 500,
+    ordering: Ordering = "fifo",
+    fairness: Fairness = "vtc",
     declared: Declared = "mix",
     slo_ttft: SloTtft = "1s",
     slo_tpot: SloTpot = "80ms",
@@ -81,7 +85,10 @@ def compare(
         warmup=warmup,
         cooldown=cooldown,
         wishes=wishes_from(
-            declared=declared, slo=slo_from(slo_ttft, slo_tpot, unloaded=slo_unloaded)
+            declared=declared,
+            slo=slo_from(slo_ttft, slo_tpot, unloaded=slo_unloaded),
+            ordering=ordering,
+            fairness=fairness,
         ),
     )
     check_report(html)

@@ -18,7 +18,9 @@ from tokenweir.cli.options import (
 )
 from tokenweir.cli.study_options import (
     Declared,
+    Fairness,
     File,
+    Ordering,
     Profile,
     Queue,
     Requests,
@@ -59,6 +61,8 @@ def replay(
     requests: Requests = None,
     step: Step = None,
     queue: Queue = "fifo",
+    ordering: Ordering = "fifo",
+    fairness: Fairness = "vtc",
     declared: Declared = "mix",
     wait_items: WaitItems = 1_000,
     wait: Wait = "5s",
@@ -92,6 +96,8 @@ def replay(
         slo=slo_from(slo_ttft, slo_tpot, unloaded=slo_unloaded),
         drains=drain,
         checks=checks,
+        fairness=fairness,
+        ordering=ordering,
     )
     experiment = experiment_from(wishes)
     ready = prepared_seeds(

@@ -17,6 +17,8 @@ from tokenweir.study.parallel import BACKENDS, check_backend
 from tokenweir.study.plan import (
     DECLARATION_NAMES,
     DISCIPLINE_NAMES,
+    FAIRNESS_NAMES,
+    ORDERING_NAMES,
     RETRY_NAMES,
     TRACE_NAMES,
     Slo,
@@ -27,9 +29,11 @@ __all__ = [
     "Backend",
     "Cooldown",
     "Declared",
+    "Fairness",
     "File",
     "Html",
     "Jobs",
+    "Ordering",
     "Profile",
     "Queue",
     "Requests",
@@ -57,6 +61,10 @@ Requests = Annotated[int | None, typer.Option(help="Only the first N.")]
 Step = Annotated[str | None, typer.Option(help="Sudden step, as in 3x@30s.")]
 Queue = Annotated[str, typer.Option(help=f"The engine's own line: {', '.join(DISCIPLINE_NAMES)}.")]
 Declared = Annotated[str, typer.Option(help=f"Declared maximum: {', '.join(DECLARATION_NAMES)}.")]
+Fairness = Annotated[str, typer.Option(help=f"Turns of tenants: {', '.join(FAIRNESS_NAMES)}.")]
+Ordering = Annotated[
+    str, typer.Option(help=f"Order of a tenant's own: {', '.join(ORDERING_NAMES)}.")
+]
 WaitItems = Annotated[int, typer.Option(help="Requests that may wait before it.")]
 Wait = Annotated[str, typer.Option(help="Longest wait before it.")]
 Retry = Annotated[str, typer.Option(help=f"Clients: {', '.join(RETRY_NAMES)}.")]
@@ -143,6 +151,8 @@ def wishes_from(
     wait_ns: Nanos = 5 * NS_PER_S,
     drains: bool = True,
     checks: bool = False,
+    fairness: str = "vtc",
+    ordering: str = "fifo",
 ) -> Wishes:
     """Put what was asked for together; what is left out is as in ``replay``, without recounts."""
     return Wishes(
@@ -157,4 +167,6 @@ def wishes_from(
         slo=slo,
         drains=drains,
         checks=checks,
+        fairness=fairness,
+        ordering=ordering,
     )

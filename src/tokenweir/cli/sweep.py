@@ -20,8 +20,10 @@ from tokenweir.cli.options import (
 from tokenweir.cli.study_options import (
     Backend,
     Declared,
+    Fairness,
     Html,
     Jobs,
+    Ordering,
     Seeds,
     command_line,
     jobs_from,
@@ -60,6 +62,8 @@ def sweep(
     slo_unloaded: Annotated[
         float | None, typer.Option(help="Or so many times the idle TTFT, if that is more.")
     ] = None,
+    ordering: Ordering = "fifo",
+    fairness: Fairness = "vtc",
     declared: Declared = "mix",
     jobs: Jobs = None,
     backend: Backend = None,
@@ -100,7 +104,7 @@ def sweep(
     asked = sweep_plan(
         row,
         name=plan,
-        wishes=wishes_from(declared=declared, slo=row.slo),
+        wishes=wishes_from(declared=declared, slo=row.slo, ordering=ordering, fairness=fairness),
         seeds=tuple(seeds_of(seeds)),
         tuning_requests=tune_requests,
     )

@@ -62,6 +62,8 @@ class Experiment:
         engine: The engine.
         capacity: Replaces the policy's capacity test, to tune it.
         guards: What guarded policies keep; its pace is that of ``slo``.
+        fairness: Row of ``FAIRNESS``: whose turn it is among tenants.
+        ordering: Row of ``ORDERINGS``: the order inside a tenant.
         slo: What good means.
         checks: Recount the accounts once a simulated second.
     """
@@ -77,6 +79,8 @@ class Experiment:
     engine: EngineProfile = field(default_factory=lambda: profile("article"))
     capacity: CapacityTest | None = None
     guards: GuardConfig = field(default_factory=GuardConfig)
+    fairness: str = "vtc"
+    ordering: str = "fifo"
     slo: Slo = field(default_factory=Slo)
     checks: bool = True
 
@@ -126,6 +130,8 @@ def admitter_of(experiment: Experiment, *, seed: int) -> Admitter:
         chosen = replace(chosen, capacity=experiment.capacity)
     config = AdmitterConfig(
         queue=experiment.queue,
+        fairness=experiment.fairness,
+        ordering=experiment.ordering,
         ledger=LedgerConfig(lease_ns=None, abort_time_ns=0),
         calibration=CalibrationConfig(gain=1.0),
         guards=replace(experiment.guards, tpot_ns=experiment.slo.tpot_ns),

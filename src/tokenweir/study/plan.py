@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tokenweir.core.errors import ConfigError
+from tokenweir.core.fairness import FAIRNESS
 from tokenweir.core.policy import POLICIES, policy
-from tokenweir.core.queues import QueueLimits
+from tokenweir.core.queues import ORDERINGS, QueueLimits
 from tokenweir.core.units import Nanos
 from tokenweir.engine.batch import DISCIPLINES
 from tokenweir.profiles import profile
@@ -19,6 +20,8 @@ from tokenweir.study.experiment import Experiment
 __all__ = [
     "DECLARATION_NAMES",
     "DISCIPLINE_NAMES",
+    "FAIRNESS_NAMES",
+    "ORDERING_NAMES",
     "RETRY_NAMES",
     "TRACE_NAMES",
     "Slo",
@@ -32,6 +35,8 @@ __all__ = [
 
 DECLARATION_NAMES = tuple(DECLARATIONS)
 DISCIPLINE_NAMES = DISCIPLINES
+FAIRNESS_NAMES = tuple(FAIRNESS)
+ORDERING_NAMES = tuple(ORDERINGS)
 
 # Poisson arrivals with the article's lengths, (end in s, rate per s): two minutes at about what its
 # engine can serve, and at its steady overload.
@@ -56,6 +61,8 @@ class Wishes:
         slo: What good means.
         drains: Whether what is open at the end is served.
         checks: Recount the accounts once a simulated second.
+        fairness: Row of ``FAIRNESS``.
+        ordering: Row of ``ORDERINGS``.
     """
 
     profile: str
@@ -69,6 +76,8 @@ class Wishes:
     slo: Slo
     drains: bool
     checks: bool
+    fairness: str = "vtc"
+    ordering: str = "fifo"
 
 
 def experiment_from(wishes: Wishes) -> Experiment:
@@ -83,6 +92,12 @@ def experiment_from(wishes: Wishes) -> Experiment:
         )
     if wishes.queue not in DISCIPLINES:
         raise ConfigError(f"unknown queue {wishes.queue!r}, allowed: {', '.join(DISCIPLINES)}")
+    for what, word, rows in (
+        ("fairness", wishes.fairness, FAIRNESS),
+        ("ordering", wishes.ordering, ORDERINGS),
+    ):
+        if word not in rows:
+            raise ConfigError(f"unknown {what} {word!r}, allowed: {', '.join(rows)}")
     if wishes.retries < 0:
         raise ConfigError(f"--retries {wishes.retries} is not allowed, allowed: 0 or more")
     return Experiment(
@@ -102,6 +117,8 @@ def experiment_from(wishes: Wishes) -> Experiment:
         engine=profile(wishes.profile),
         slo=wishes.slo,
         checks=wishes.checks,
+        fairness=wishes.fairness,
+        ordering=wishes.ordering,
     )
 
 

@@ -78,6 +78,8 @@ def sweep_document(
         "cooldown": plan.cooldown,
         "seeds": len(plan.seeds),
         "declared": wishes.declared,
+        "ordering": wishes.ordering,
+        "fairness": wishes.fairness,
         "slo": {
             "ttft_ns": wishes.slo.ttft_ns,
             "tpot_ns": wishes.slo.tpot_ns,
