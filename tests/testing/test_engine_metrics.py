@@ -6,7 +6,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from tokenweir.engine.batch import Engine
 from tokenweir.profiles import profile
-from tokenweir.testing.engine_metrics import EngineMetrics, SecondsHistogram
+from tokenweir.testing.engine_metrics import BucketCounts, EngineMetrics
 
 RECORDED = Path(__file__).parents[1] / "fixtures" / "wire" / "metrics_overloaded.txt"
 
@@ -46,9 +46,26 @@ def test_page_when_the_engine_works_then_its_state_is_shown() -> None:
     assert samples["vllm:cache_config_info", "5600"] == 1
 
 
+def test_page_when_steps_ran_then_their_tokens_are_counted() -> None:
+    """As vLLM does: prefill and first token together, then a token a step."""
+    engine = Engine(profile("demo"))
+    metrics = EngineMetrics(engine)
+    engine.submit("a", prompt_tokens=90, output_tokens=4)
+    for _ in range(4):
+        metrics.observe_step(engine.step())
+    samples = {
+        (sample.name, sample.labels.get("le", "")): sample.value
+        for family in text_string_to_metric_families(metrics.page().decode("ascii"))
+        for sample in family.samples
+    }
+    assert samples["vllm:iteration_tokens_total_sum", ""] == 94
+    assert samples["vllm:iteration_tokens_total_bucket", "1.0"] == 3
+    assert samples["vllm:iteration_tokens_total_bucket", "128.0"] == 4
+
+
 def test_histogram_when_observed_at_a_bound_then_it_counts_below_it() -> None:
     """Buckets include their upper bound, and several observations can be one call."""
-    histogram = SecondsHistogram((0.1, 1.0))
+    histogram = BucketCounts((0.1, 1.0))
     histogram.observe(0.1, times=3)
     histogram.observe(5.0)
     samples = {

@@ -81,6 +81,7 @@ class EngineApp:
 
     def deliver(self, result: StepResult, *, now_ns: Nanos) -> None:
         """Hand every token of the last step to its stream, at the step's end."""
+        self.metrics.observe_step(result)
         for sequence in result.first:
             self.metrics.prompt_tokens_total += sequence.prompt_tokens
         # Whoever decodes after a step has got a token in it, and so has whoever finished. Clients

@@ -18,10 +18,10 @@ from prometheus_client.core import (
     Metric,
 )
 
-from tokenweir.engine.batch import Engine
+from tokenweir.engine.batch import Engine, StepResult
 from tokenweir.testing.engine_wire import SERVED_MODEL
 
-__all__ = ["EngineMetrics", "SecondsHistogram"]
+__all__ = ["EngineMetrics", "BucketCounts"]
 
 _BLOCK_TOKENS = 16
 _FINISHED_REASONS = ("stop", "length", "abort", "error", "repetition")
@@ -33,35 +33,38 @@ _GAP_BUCKETS_S = (
     0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0, 20.0,
     40.0, 80.0,
 )  # fmt: skip
+_STEP_TOKENS_BUCKETS = (
+    1.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0, 2048.0, 4096.0, 8192.0, 16384.0,
+)  # fmt: skip
 _REQUEST_BUCKETS_S = (
     0.3, 0.5, 0.8, 1.0, 1.5, 2.0, 2.5, 5.0, 10.0, 15.0, 20.0, 30.0, 40.0, 50.0, 60.0, 120.0, 240.0,
     480.0, 960.0, 1920.0, 7680.0,
 )  # fmt: skip
 
 
-class SecondsHistogram:
-    """Counts of seconds by bucket; takes many equal observations at once."""
+class BucketCounts:
+    """A histogram; takes many equal observations at once."""
 
-    __slots__ = ("_bounds_s", "_counts", "_sum_s")
+    __slots__ = ("_bounds", "_counts", "_sum")
 
-    def __init__(self, bounds_s: tuple[float, ...]) -> None:
-        self._bounds_s = bounds_s
-        self._counts = [0] * (len(bounds_s) + 1)
-        self._sum_s = 0.0
+    def __init__(self, bounds: tuple[float, ...]) -> None:
+        self._bounds = bounds
+        self._counts = [0] * (len(bounds) + 1)
+        self._sum = 0.0
 
-    def observe(self, seconds: float, *, times: int = 1) -> None:
-        """Count ``times`` observations of the same length."""
-        self._counts[bisect_left(self._bounds_s, seconds)] += times
-        self._sum_s += seconds * times
+    def observe(self, value: float, *, times: int = 1) -> None:
+        """Count ``times`` observations of the same value."""
+        self._counts[bisect_left(self._bounds, value)] += times
+        self._sum += value * times
 
     def family(self, name: str, help_text: str) -> HistogramMetricFamily:
         """Return the histogram as a metric family with vLLM's labels."""
         buckets, total = [], 0
-        for bound, count in zip((*self._bounds_s, "+Inf"), self._counts, strict=True):
+        for bound, count in zip((*self._bounds, "+Inf"), self._counts, strict=True):
             total += count
             buckets.append((str(bound), float(total)))
         family = HistogramMetricFamily(name, help_text, labels=("engine", "model_name"))
-        family.add_metric(("0", SERVED_MODEL), buckets, self._sum_s)
+        family.add_metric(("0", SERVED_MODEL), buckets, self._sum)
         return family
 
 
@@ -74,11 +77,19 @@ class EngineMetrics:
         self.generation_tokens_total = 0
         self.rejections_total = 0
         self.finished: Counter[str] = Counter()
-        self.first_token_s = SecondsHistogram(_FIRST_TOKEN_BUCKETS_S)
-        self.gap_s = SecondsHistogram(_GAP_BUCKETS_S)
-        self.request_s = SecondsHistogram(_REQUEST_BUCKETS_S)
+        self.first_token_s = BucketCounts(_FIRST_TOKEN_BUCKETS_S)
+        self.gap_s = BucketCounts(_GAP_BUCKETS_S)
+        self.request_s = BucketCounts(_REQUEST_BUCKETS_S)
+        self.step_tokens = BucketCounts(_STEP_TOKENS_BUCKETS)
+        self._worked_tokens = 0
         self._registry = CollectorRegistry()
         self._registry.register(_Page(self))
+
+    def observe_step(self, result: StepResult) -> None:
+        """Count the tokens of the step that just ended; a first token counts beside its prefill."""
+        worked_tokens = self._engine.worked_tokens_total
+        self.step_tokens.observe(worked_tokens - self._worked_tokens + len(result.first))
+        self._worked_tokens = worked_tokens
 
     def page(self) -> bytes:
         """Return the page in Prometheus text format."""
@@ -111,6 +122,7 @@ class EngineMetrics:
             "vllm:time_to_first_token_seconds", "Time to first token in seconds."
         )
         yield self.gap_s.family("vllm:inter_token_latency_seconds", "Gap between two tokens.")
+        yield self.step_tokens.family("vllm:iteration_tokens_total", "Tokens of a step.")
         yield self.request_s.family("vllm:e2e_request_latency_seconds", "Whole time of a request.")
 
     def _labelled(self) -> Iterator[Metric]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import random
+import re
 from pathlib import Path
 
 import pytest
@@ -132,6 +133,13 @@ def test_served_totals_when_rows_are_of_several_engines_then_says_how_to_pick() 
         read_curves([SERVED], wanted(where=(("system", "b200"),)))
 
 
+def test_where_when_files_hold_one_engine_then_is_refused() -> None:
+    """A condition that picks nothing would be taken for one that did."""
+    curves = bundled("h200-llama8b-fp8-profile/decode_itl.csv")
+    with pytest.raises(ConfigError, match="--where tp picks nothing from prefill and decode"):
+        read_curves([curves], wanted(where=(("tp", "1"),)))
+
+
 def test_served_totals_when_none_fits_the_engine_then_says_what_to_change() -> None:
     """Requests in flight that the pool cannot hold measure waiting."""
     with pytest.raises(ConfigError, match="none of 42 rows fits an engine of 256 seats and 100 KV"):
@@ -148,6 +156,7 @@ def test_metrics_history_when_an_engine_ran_then_its_steps_are_found(
     if as_folder:
         for index, page in enumerate(pages):
             (tmp_path / f"{index:04}.txt").write_text(page)
+        (tmp_path / "9999.txt").write_text("")
         reading = read_curves([tmp_path], wanted())
     else:
         (tmp_path / "all.txt").write_text("# EOF\n".join(pages))
@@ -167,6 +176,28 @@ def test_metrics_history_when_pages_say_too_little_then_is_refused(tmp_path: Pat
     (tmp_path / "a.txt").write_text(history(profile("8b-a100"), seed=3)[0])
     with pytest.raises(ConfigError, match="1 pages hold 0 intervals that can be used"):
         read_curves([tmp_path], wanted())
+
+
+@pytest.mark.parametrize("older", [False, True])
+def test_metrics_history_when_pages_are_vllm_s_own_then_an_interval_is_read(
+    older: bool, tmp_path: Path
+) -> None:
+    """895 steps with 14,150 output tokens and 43,462 of prefill, gaps of 53.5 ms in the mean."""
+    wire = Path(__file__).parents[2] / "fixtures" / "wire"
+    for index, name in enumerate(("idle", "overloaded") * 3):
+        text = (wire / f"metrics_{name}.txt").read_text()
+        # Its preemptions would rule the interval out.
+        text = re.sub(r"^(vllm:num_preemptions_total\S*) .*", r"\1 0.0", text, flags=re.MULTILINE)
+        if older:
+            text = text.replace("inter_token_latency_seconds", "time_per_output_token_seconds")
+        (tmp_path / f"{index}.txt").write_text(text)
+    curve = read_curves([tmp_path], wanted()).curves[0]
+    # Each time the counters fall back to 0 is a restart.
+    assert len(curve.points) == 3
+    point = curve.points[0]
+    assert point.value_ns == pytest.approx(53.46e6, rel=1e-3)
+    assert sum(s.share for s in point.steps) == pytest.approx(1.0)
+    assert sum(s.share * s.tokens for s in point.steps) == pytest.approx((14_045 + 43_462) / 895)
 
 
 @pytest.mark.parametrize(

@@ -31,18 +31,25 @@ class Format:
         name: As messages call it.
         is_of: Whether a file with this first line is one.
         read: All files of one fit that are.
+        holds_several: Whether its files hold several engines, of which rows have to be picked.
     """
 
     name: str
     is_of: Callable[[str], bool]
     read: Callable[[Sequence[Path], Wanted], Reading]
+    holds_several: bool = False
 
 
 FORMATS: tuple[Format, ...] = (
     Format("prefill and decode curves", prefill_decode.is_of, prefill_decode.read),
     Format("timings per layer", layer_timings.is_of, layer_timings.read),
-    Format("timings per operator", operator_tables.is_of, operator_tables.read),
-    Format("TTFT and TPOT at a concurrency", served_totals.is_of, served_totals.read),
+    Format("timings per operator", operator_tables.is_of, operator_tables.read, holds_several=True),
+    Format(
+        "TTFT and TPOT at a concurrency",
+        served_totals.is_of,
+        served_totals.read,
+        holds_several=True,
+    ),
     Format("/metrics pages of an engine", metrics_history.is_of, metrics_history.read),
 )
 
@@ -63,6 +70,11 @@ def read_curves(paths: Sequence[Path], wanted: Wanted) -> Reading:
                 f"{', '.join(row.name for row in FORMATS)}"
             )
         by_format.setdefault(row.name, []).append(path)
+    if wanted.where and not any(row.holds_several for row in FORMATS if row.name in by_format):
+        raise ConfigError(
+            f"--where {wanted.where[0][0]} picks nothing from {', '.join(by_format)}, allowed: for "
+            f"{', '.join(row.name for row in FORMATS if row.holds_several)}"
+        )
     readings = [row.read(by_format[row.name], wanted) for row in FORMATS if row.name in by_format]
     curves: list[Curve] = [curve for reading in readings for curve in reading.curves]
     return Reading(
@@ -88,4 +100,5 @@ def _files(paths: Sequence[Path]) -> list[Path]:
 
 
 def _is_data(path: Path) -> bool:
-    return not path.name.startswith((".", "README"))
+    # An empty file is a scrape that failed.
+    return not path.name.startswith((".", "README")) and path.stat().st_size > 0

@@ -38,6 +38,8 @@ _FIRST_TOKENS = "vllm:time_to_first_token_seconds_count"
 _GAPS = "vllm:inter_token_latency_seconds_count"
 _GAPS_S = "vllm:inter_token_latency_seconds_sum"
 _COUNTERS = (_STEPS, _TOKENS, _DECODED, _FIRST_TOKENS, _GAPS, _GAPS_S)
+# As the gaps were called before.
+_OLDER = ("vllm:time_per_output_token_seconds", "vllm:inter_token_latency_seconds")
 _SAMPLE = re.compile(
     rf"^({'|'.join(_COUNTERS)})(?:\{{[^\n]*\}})?[ \t]+([0-9.eE+]+)(?:[ \t][^\n]*)?$", re.MULTILINE
 )
@@ -82,6 +84,8 @@ def _pages(path: Path) -> Iterator[str]:
 def _counters(text: str) -> dict[str, float]:
     """Return what is counted, over all engines of the page."""
     counters = dict.fromkeys(_COUNTERS, 0.0)
+    if f"\n{_GAPS}" not in text:
+        text = text.replace(*_OLDER)
     for name, value in _SAMPLE.findall(text):
         counters[name] += float(value)
     return counters
