@@ -1,4 +1,4 @@
-"""compare and hysteresis as a user runs them."""
+"""compare, hysteresis and tune as a user runs them."""
 
 from __future__ import annotations
 
@@ -15,6 +15,11 @@ COMPARE = (
 )
 CLIMB = ("hysteresis", "--hold", "10s", "--by", "0.5", "--policy", "predictive,none")
 
+TUNE = (
+    *("tune", "article-overload", "--policy", "concurrency", "--knobs", "wait", "--load", "2"),
+    *("--requests", "300", "--warmup", "100", "--cooldown", "50"),
+)
+
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
     """Run the command line in a process of its own."""
@@ -27,7 +32,7 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.mark.parametrize("arguments", [COMPARE, CLIMB])
+@pytest.mark.parametrize("arguments", [COMPARE, CLIMB, TUNE])
 def test_study_when_run_twice_then_the_bytes_are_equal(arguments: tuple[str, ...]) -> None:
     """Same question, same answer, in one process or two."""
     first, second = run(*arguments, "--json"), run(*arguments, "--json", "--jobs", "1")
@@ -41,6 +46,14 @@ def test_compare_when_a_person_runs_it_then_differences_are_shown() -> None:
     done = run(*COMPARE)
     assert done.returncode == 0, done.stderr
     for word in ("goodput_tokens", "difference", "more than chance", "paired by stretches"):
+        assert word in done.stdout
+
+
+def test_tune_when_a_person_runs_it_then_the_held_out_figures_and_an_advice_are_shown() -> None:
+    """Steps, held-out differences, one sentence."""
+    done = run(*TUNE)
+    assert done.returncode == 0, done.stderr
+    for word in ("relative to the defaults", "held-out requests", "keep the defaults"):
         assert word in done.stdout
 
 
@@ -67,6 +80,13 @@ def test_hysteresis_when_a_person_runs_it_then_area_and_steps_are_shown() -> Non
         (("hysteresis", "--policy", "magic"), "none, concurrency, token"),
         (("hysteresis", "--retry", "often"), "none, fixed, exponential, obey"),
         (("hysteresis", "--jobs", "0"), "--jobs 0"),
+        (("tune", "nowhere.csv"), "nowhere.csv"),
+        (("tune", "azure-conv", "--knobs", "volume"), "headroom, wait, ordering, reading, pace"),
+        (("tune", "azure-conv", "--policy", "magic"), "none, concurrency, token"),
+        (("tune", "azure-conv", "--hold-out", "0"), "--hold-out 0"),
+        (("tune", "azure-conv", "--for", "fame"), "tokens, requests, both"),
+        (("tune", "azure-conv", "--attainment", "2"), "--attainment 2"),
+        (("tune", "azure-conv", "--load", "1,x"), "--load '1,x'"),
     ],
 )
 def test_study_when_a_word_is_wrong_then_one_line_says_what_is_allowed(
@@ -86,6 +106,7 @@ def test_study_when_a_word_is_wrong_then_one_line_says_what_is_allowed(
     [
         COMPARE,
         CLIMB,
+        TUNE,
         (
             *("sweep", "--requests", "200", "--warmup", "100", "--cooldown", "50"),
             *("--load", "0.7,2", "--policy", "predictive,concurrency*", "--tune-requests", "100"),

@@ -98,13 +98,16 @@ def progress(what: str, *, total: int) -> Iterator[Progress]:
 
 
 @contextmanager
-def phases() -> Iterator[Callable[[str, int], Callable[[], None]]]:
-    """Show one bar on stderr after the other: call with a name and a total for what moves it."""
+def phases() -> Iterator[Callable[[str, int | None], Callable[[], None]]]:
+    """Show one bar on stderr after the other: call with a name and a total for what moves it.
+
+    A total of None says that nobody knows it yet.
+    """
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
     console = Console(stderr=True)
     with Progress(*columns, TimeElapsedColumn(), console=console, transient=True) as bar:
 
-        def begin(what: str, total: int) -> Callable[[], None]:
+        def begin(what: str, total: int | None) -> Callable[[], None]:
             task = bar.add_task(what, total=total)
             return lambda: bar.advance(task)
 

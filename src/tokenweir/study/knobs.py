@@ -1,6 +1,6 @@
 """Which settings of a policy can be tuned, over which values?
 
-A knob changes one number of an experiment. Grids are coarse on purpose: what matters only in the
+A knob changes one setting of an experiment. Grids are coarse on purpose: what matters only in the
 third digit is noise of the trace it was tuned on.
 """
 
@@ -13,36 +13,49 @@ from typing import Any
 from tokenweir.core.capacity import CapacityTest
 from tokenweir.core.errors import ConfigError
 from tokenweir.core.policy import Policy, policy
+from tokenweir.core.queues import ORDERINGS
 from tokenweir.core.units import NS_PER_MS
 from tokenweir.study.experiment import Experiment
 
-__all__ = ["KNOBS", "LIMITS", "Knob", "Setting", "between", "knobs_from", "with_knobs"]
+__all__ = [
+    "KNOBS",
+    "LIMITS",
+    "LIMIT_GRID",
+    "Knob",
+    "Setting",
+    "Value",
+    "between",
+    "knobs_from",
+    "with_knobs",
+]
 
 # Name and value of each knob that is turned, as jobs and rows have them.
-Setting = tuple[tuple[str, float], ...]
+Value = float | str
+Setting = tuple[tuple[str, Value], ...]
 
 # By policy, the field of its capacity test that is a limit on requests. What has no row here has no
 # limit that depends on the workload.
 LIMITS: dict[str, str] = {"concurrency": "in_flight_max"}
+LIMIT_GRID: tuple[int, ...] = (2, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384)
 
 
 @dataclass(frozen=True, slots=True)
 class Knob:
-    """One number that can be tuned.
+    """One setting that can be tuned.
 
     Attributes:
         what: In words, with the unit.
-        grid: Values tried, ascending.
+        grid: Values tried; numbers ascending.
         fits: Whether a policy has it.
         now: Its value in an experiment.
         turned: The experiment with another value.
     """
 
     what: str
-    grid: tuple[float, ...]
+    grid: tuple[Value, ...]
     fits: Callable[[Policy], bool]
-    now: Callable[[Experiment], float]
-    turned: Callable[[Experiment, float], Experiment]
+    now: Callable[[Experiment], Value]
+    turned: Callable[[Experiment, Any], Experiment]
 
 
 def _capacity(experiment: Experiment) -> CapacityTest:
@@ -57,7 +70,7 @@ def _with_capacity(experiment: Experiment, field: str, *, value: float) -> Exper
 KNOBS: dict[str, Knob] = {
     "limit": Knob(
         "requests in flight",
-        (2, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384),
+        LIMIT_GRID,
         lambda policy: policy.name in LIMITS,
         lambda e: float(getattr(_capacity(e), LIMITS[e.policy])),
         lambda e, value: _with_capacity(e, LIMITS[e.policy], value=int(value)),
@@ -75,6 +88,13 @@ KNOBS: dict[str, Knob] = {
         lambda policy: True,
         lambda e: e.queue.slo_fraction,
         lambda e, value: replace(e, queue=replace(e.queue, slo_fraction=value)),
+    ),
+    "ordering": Knob(
+        "which request of a tenant is next",
+        tuple(ORDERINGS),
+        lambda policy: True,
+        lambda e: e.ordering,
+        lambda e, value: replace(e, ordering=value),
     ),
     "reading": Knob(
         "most work on prompts inside the engine, ms",
@@ -126,13 +146,13 @@ def with_knobs(experiment: Experiment, setting: Setting) -> Experiment:
     return experiment
 
 
-def between(grid: Sequence[float], best: float, *, count: int) -> list[int]:
+def between(grid: Sequence[int], best: int, *, count: int) -> list[int]:
     """Return whole numbers between the best of a grid and its neighbours, evenly by ratio."""
-    place = list(grid).index(best)
+    place = grid.index(best)
     low, high = grid[max(0, place - 1)], grid[min(place + 1, len(grid) - 1)]
     values = [
         round(start * (end / start) ** (step / (count + 1)))
         for start, end in ((low, best), (best, high))
         for step in range(1, count + 1)
     ]
-    return sorted(set(values) - {int(value) for value in grid})
+    return sorted(set(values) - set(grid))

@@ -12,7 +12,7 @@ Trade-off: a trace's own course is cut; what happens in the warm-up is not seen.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from tokenweir.core.errors import ConfigError
 from tokenweir.core.profile import EngineProfile
@@ -70,7 +70,7 @@ def windowed(
     """Cut a trace and scale its times so that the measured requests come at a load.
 
     Args:
-        trace: By time.
+        trace: By time; the first request comes at 0 of the run.
         engine: Whose capacity the load is a multiple of.
         load: Mean rate of the measured requests, as a multiple of the capacity.
         requests: How many count, or None for all between warm-up and cool-down.
@@ -87,7 +87,8 @@ def windowed(
             f"the trace has {len(trace):,} requests, which leaves {max(0, last - warmup)} after "
             f"{warmup:,} of warm-up and {cooldown:,} of cool-down, allowed: 2 or more left"
         )
-    chosen = trace[: last + cooldown]
+    start_ns = trace[0].arrival_ns
+    chosen = [replace(a, arrival_ns=a.arrival_ns - start_ns) for a in trace[: last + cooldown]]
     cut = Window(tuple(chosen), warmup, last, 1.0)
     if cut.span_s <= 0:
         raise ConfigError(

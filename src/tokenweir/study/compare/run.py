@@ -16,7 +16,7 @@ from tokenweir.study.plan import is_drawn
 from tokenweir.study.sweep.contenders import Contender
 from tokenweir.study.sweep.measure import Job, prepared_job
 
-__all__ = ["Comparison", "compared"]
+__all__ = ["Comparison", "compared", "measured_columns"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ def compared(
         for seed in seeds
     ]
     runs: list[Columns] = []
-    with closing(map_jobs(_measured, jobs, processes=processes, backend=backend)) as ended:
+    with closing(map_jobs(measured_columns, jobs, processes=processes, backend=backend)) as ended:
         for columns in ended:
             runs.append(columns)
             on_run()
@@ -81,7 +81,8 @@ def compared(
     }
 
 
-def _measured(job: Job) -> Columns:
+def measured_columns(job: Job) -> Columns:
+    """Run a job and return what became of its measured requests."""
     experiment, window = prepared_job(job)
     record = run_experiment(experiment, seed=job.seed)
     return columns_of(record, experiment.slo, window=window)

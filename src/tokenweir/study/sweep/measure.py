@@ -62,6 +62,7 @@ class Job:
         warmup: Requests before.
         cooldown: Requests after.
         wishes: Everything else but the profile.
+        skip: Requests of the trace before the warm-up, which are not run.
     """
 
     cell: Cell
@@ -72,6 +73,7 @@ class Job:
     warmup: int
     cooldown: int
     wishes: Wishes
+    skip: int = 0
 
 
 def key_of(job: Job) -> str:
@@ -129,7 +131,7 @@ def prepared_job(job: Job) -> tuple[Experiment, Window]:
     """
     experiment = experiment_from(replace(job.wishes, profile=job.cell.profile))
     window = windowed(
-        _trace(job.cell.trace, job.seed if is_drawn(job.cell.trace) else 1),
+        _trace(job.cell.trace, job.seed if is_drawn(job.cell.trace) else 1)[job.skip :],
         experiment.engine,
         load=job.cell.load,
         requests=job.requests,

@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any
 
 from tokenweir.study.bound.bound import KINDS
-from tokenweir.study.knobs import KNOBS, between
+from tokenweir.study.knobs import LIMIT_GRID, between
 from tokenweir.study.parallel import map_jobs
 from tokenweir.study.plan import is_drawn
 from tokenweir.study.statistics import intervals_of
@@ -38,7 +38,6 @@ __all__ = [
 Workload = tuple[str, str, str]
 Limits = dict[Workload, int]
 
-_GRID = KNOBS["limit"].grid
 # Limits tried between two neighbours of the grid.
 _BETWEEN = 4
 
@@ -86,7 +85,7 @@ def tuning_jobs(plan: SweepPlan) -> list[Job]:
         for contender in plan.contenders
         if contender.is_tuned
         for workload in plan.workloads()
-        for job in _tries(plan, (contender.policy, *workload), limits=_GRID)
+        for job in _tries(plan, (contender.policy, *workload), limits=LIMIT_GRID)
     ]
 
 
@@ -95,18 +94,18 @@ def refining_jobs(plan: SweepPlan, store: Store) -> list[Job]:
     return [
         job
         for workload, limit in _best(_scores_of(plan, store, jobs=tuning_jobs(plan))).items()
-        for job in _tries(plan, workload, limits=between(_GRID, limit, count=_BETWEEN))
+        for job in _tries(plan, workload, limits=between(LIMIT_GRID, limit, count=_BETWEEN))
     ]
 
 
-def _tries(plan: SweepPlan, workload: Workload, *, limits: Sequence[float]) -> list[Job]:
+def _tries(plan: SweepPlan, workload: Workload, *, limits: Sequence[int]) -> list[Job]:
     policy, trace, profile = workload
     requests = plan.tuning_requests
     if plan.requests is not None:
         requests = min(requests, plan.requests)
     return [
         _job(plan, Cell(trace, profile, load), policy=policy)(
-            setting=(("limit", int(limit)),), seed=plan.seeds[0], requests=requests
+            setting=(("limit", limit),), seed=plan.seeds[0], requests=requests
         )
         for load in plan.tuning_loads
         for limit in limits
