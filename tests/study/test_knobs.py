@@ -10,7 +10,14 @@ from tokenweir.core.capacity.concurrency import Concurrency
 from tokenweir.core.errors import ConfigError
 from tokenweir.core.policy import DEFAULT_POLICY, POLICIES, policy
 from tokenweir.study.experiment import Experiment
-from tokenweir.study.knobs import KNOBS, LIMIT_GRID, LIMITS, between, knobs_from, with_knobs
+from tokenweir.study.knobs import (
+    KNOBS,
+    LIMIT_GRID,
+    between,
+    knobs_from,
+    limited_policies,
+    with_knobs,
+)
 
 
 @pytest.mark.parametrize("name", KNOBS)
@@ -27,10 +34,13 @@ def test_knob_when_turned_to_each_value_then_the_experiment_has_it(name: str) ->
     assert numbers == sorted(set(numbers))
 
 
-@pytest.mark.parametrize("name", LIMITS)
-def test_limit_when_a_policy_has_one_then_its_field_exists(name: str) -> None:
-    """A row of the table names a field of the policy's capacity test."""
-    assert hasattr(policy(name).capacity, LIMITS[name])
+def test_limited_policies_when_listed_then_each_takes_a_limit() -> None:
+    """What counts requests can be told how many."""
+    assert "concurrency" in limited_policies()
+    assert DEFAULT_POLICY not in limited_policies()
+    for name in limited_policies():
+        turned = with_knobs(Experiment(policy=name), (("limit", 7),))
+        assert KNOBS["limit"].now(turned) == 7
 
 
 def test_with_knobs_when_two_are_turned_then_both_hold() -> None:

@@ -12,20 +12,20 @@ from typing import Any
 
 from tokenweir.core.capacity import CapacityTest
 from tokenweir.core.errors import ConfigError
-from tokenweir.core.policy import Policy, policy
+from tokenweir.core.policy import POLICIES, Policy, policy
 from tokenweir.core.queues import ORDERINGS
 from tokenweir.core.units import NS_PER_MS
 from tokenweir.study.experiment import Experiment
 
 __all__ = [
     "KNOBS",
-    "LIMITS",
     "LIMIT_GRID",
     "Knob",
     "Setting",
     "Value",
     "between",
     "knobs_from",
+    "limited_policies",
     "with_knobs",
 ]
 
@@ -33,9 +33,8 @@ __all__ = [
 Value = float | str
 Setting = tuple[tuple[str, Value], ...]
 
-# By policy, the field of its capacity test that is a limit on requests. What has no row here has no
-# limit that depends on the workload.
-LIMITS: dict[str, str] = {"concurrency": "in_flight_max"}
+# Fields of capacity tests that are limits on requests; what has none depends on no such guess.
+_LIMIT_FIELDS = ("in_flight_max", "waiting_max")
 LIMIT_GRID: tuple[int, ...] = (2, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384)
 
 
@@ -62,6 +61,15 @@ def _capacity(experiment: Experiment) -> CapacityTest:
     return experiment.capacity or policy(experiment.policy).capacity
 
 
+def _limit_field(capacity: CapacityTest) -> str | None:
+    return next((field for field in _LIMIT_FIELDS if hasattr(capacity, field)), None)
+
+
+def limited_policies() -> list[str]:
+    """Return the policies that have a limit to tune or to set."""
+    return [name for name in POLICIES if KNOBS["limit"].fits(policy(name))]
+
+
 def _with_capacity(experiment: Experiment, field: str, *, value: float) -> Experiment:
     changed: Any = replace(_capacity(experiment), **{field: value})  # type: ignore[type-var]  # all tests are dataclasses
     return replace(experiment, capacity=changed)
@@ -69,11 +77,11 @@ def _with_capacity(experiment: Experiment, field: str, *, value: float) -> Exper
 
 KNOBS: dict[str, Knob] = {
     "limit": Knob(
-        "requests in flight",
+        "requests in flight, or waiting in the engine",
         LIMIT_GRID,
-        lambda policy: policy.name in LIMITS,
-        lambda e: float(getattr(_capacity(e), LIMITS[e.policy])),
-        lambda e, value: _with_capacity(e, LIMITS[e.policy], value=int(value)),
+        lambda policy: _limit_field(policy.capacity) is not None,
+        lambda e: float(getattr(_capacity(e), _limit_field(_capacity(e)) or "")),
+        lambda e, value: _with_capacity(e, _limit_field(_capacity(e)) or "", value=int(value)),
     ),
     "headroom": Knob(
         "share of the pool that may be promised",

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from tokenweir.core.errors import ConfigError
 from tokenweir.core.policy import policy
-from tokenweir.study.knobs import LIMITS, Setting
+from tokenweir.study.knobs import Setting, limited_policies
 
 __all__ = ["Contender", "contenders_from"]
 
@@ -55,9 +55,10 @@ def _contender(word: str, *, may_tune: bool) -> Contender:
     bare, _, limit = word.partition("=")
     name = bare.removesuffix("*")
     policy(name)
-    if (limit or bare != name) and name not in LIMITS:
+    limited = limited_policies()
+    if (limit or bare != name) and name not in limited:
         raise ConfigError(
-            f"policy {name!r} has no limit to tune or to set, allowed: {', '.join(LIMITS)}"
+            f"policy {name!r} has no limit to tune or to set, allowed: {', '.join(limited)}"
         )
     if bare != name and (limit or not may_tune):
         raise ConfigError(f"policy {word!r} is not allowed, allowed here: {name}, {name}=64")
