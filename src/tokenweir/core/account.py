@@ -9,9 +9,12 @@ from __future__ import annotations
 
 from collections import deque
 
+from tokenweir.core.aimd import AimdConfig, AimdLimit
 from tokenweir.core.batch_peak import BatchPeak
 from tokenweir.core.calibration import Calibration, CalibrationConfig
+from tokenweir.core.headroom import Headroom, HeadroomConfig
 from tokenweir.core.profile import EngineProfile
+from tokenweir.core.signals import Signals
 from tokenweir.core.units import NS_PER_MS, NS_PER_S, Nanos, ReplicaId
 
 __all__ = ["Account"]
@@ -34,12 +37,16 @@ class Account:
         "calibration",
         "decoding",
         "draining_tokens",
+        "engine_waiting_told",
+        "entered_since_told",
+        "headroom",
         "headroom_penalty_fraction",
         "held_prompt_tokens",
         "held_tokens",
         "in_flight",
         "is_healthy",
         "kv_tokens",
+        "limit",
         "prefill_tokens",
         "profile",
         "replica",
@@ -55,6 +62,8 @@ class Account:
         calibration: CalibrationConfig,
         profile: EngineProfile | None = None,
         tracks_batch: bool = False,
+        headroom: HeadroomConfig | None = None,
+        limit: AimdConfig | None = None,
     ) -> None:
         """Start empty and healthy.
 
@@ -64,6 +73,8 @@ class Account:
             calibration: How its telemetry is weighed.
             profile: How fast it is, where that is known.
             tracks_batch: Whether each request's held and remaining tokens are kept.
+            headroom: What is kept free because predictions are wrong.
+            limit: How the outer limit moves, None for none.
         """
         self.replica = replica
         self.kv_tokens = kv_tokens
@@ -81,6 +92,12 @@ class Account:
         self.unattributed_tokens = 0
         self.headroom_penalty_fraction = 0.0
         self.calibration = Calibration(calibration)
+        self.headroom = Headroom(headroom or HeadroomConfig())
+        self.limit = AimdLimit(limit) if limit is not None else None
+        # Requests in the engine's own line at the last look, None while it tells nothing, and
+        # what entered since.
+        self.engine_waiting_told: int | None = None
+        self.entered_since_told = 0
         # The grain that is not over yet: when it began, and what is held.
         self._grain_ns: Nanos = _NEVER_NS
         self._grain_tokens = 0
@@ -92,6 +109,38 @@ class Account:
         occupied = self.held_tokens + self.draining_tokens + self.unattributed_tokens
         return occupied if occupied > 0 else 0
 
+    @property
+    def kv_fraction(self) -> float:
+        """Share of the pool in use, 0 while its size is unknown."""
+        return self.occupied_tokens / self.kv_tokens if self.kv_tokens else 0.0
+
+    @property
+    def engine_waiting(self) -> int:
+        """Requests inside the engine that it has not begun, as far as we know."""
+        if self.engine_waiting_told is None:
+            return self.in_flight - self.decoding
+        return self.engine_waiting_told + self.entered_since_told
+
+    def unloaded_first_token_ns(self, prompt_tokens: int) -> Nanos:
+        """Return how long the idle engine needs for a first token, 0 where nobody knows."""
+        return self.profile.unloaded_first_token_ns(prompt_tokens) if self.profile else 0
+
+    def note_entry(self) -> None:
+        """Note that a request was sent there; its sums are in already."""
+        self.entered_since_told += 1
+        if self.limit is not None:
+            self.limit.note_use(self.in_flight, kv_fraction=self.kv_fraction)
+
+    def note_counts(self, signals: Signals, *, now_ns: Nanos) -> None:
+        """Take in what the engine counts: its waiting line, and its preemptions."""
+        if signals.waiting is not None:
+            self.engine_waiting_told = max(0, signals.waiting)
+            self.entered_since_told = 0
+        total = signals.preemptions_total
+        if total is not None and self.headroom.note_preemptions(total, now_ns=now_ns):
+            if self.limit is not None:
+                self.limit.note_preemption()
+
     def usable_tokens(self, headroom_fraction: float) -> int:
         """Return how much of the pool may be promised, 0 while its size is unknown."""
         if self.kv_tokens is None:
@@ -101,6 +150,11 @@ class Account:
     def refresh(self, *, now_ns: Nanos) -> None:
         """Note what is held now, and take back what telemetry no longer vouches for."""
         self.remember(now_ns=now_ns)
+        if self.headroom.penalty_fraction > 0:
+            self.headroom.refresh(now_ns=now_ns)
+        limit = self.limit
+        if limit is not None and now_ns >= limit.next_tick_ns:
+            limit.advance(in_flight=self.in_flight, kv_fraction=self.kv_fraction, now_ns=now_ns)
         calibration = self.calibration
         if calibration.scraped_ns is None:
             return

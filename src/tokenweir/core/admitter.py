@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from tokenweir.core.account import Account
+from tokenweir.core.aimd import AimdConfig
 from tokenweir.core.audit import Refusal, RefusalAudit
 from tokenweir.core.calibration import CalibrationConfig
 from tokenweir.core.capacity import Shortage
@@ -37,8 +38,11 @@ from tokenweir.core.fairness import Fairness, FairnessConfig, fairness_row
 from tokenweir.core.first_token import first_token_slo_ns, reading_share_ns
 from tokenweir.core.gates import Candidate, first_refusal
 from tokenweir.core.guards import GuardConfig
+from tokenweir.core.headroom import HeadroomConfig
 from tokenweir.core.ledger import Ledger, LedgerConfig, Settlement
+from tokenweir.core.lengths import Forecast
 from tokenweir.core.mode import Mode
+from tokenweir.core.outer_limit import limit_of
 from tokenweir.core.placement import NO_SHORTAGE, place, roomiest
 from tokenweir.core.policy import Policy
 from tokenweir.core.profile import EngineProfile
@@ -71,6 +75,8 @@ class AdmitterConfig:
         ledger: How long holds last.
         calibration: How telemetry is weighed.
         guards: What guarded policies keep besides the pool.
+        headroom: What is kept free because predictions are wrong.
+        limit: How the outer limit of limited policies moves.
         rate_hint_tokens_per_s: Service rate to start from, or None to measure it.
         audit_rows_max: Refusals kept for listing.
     """
@@ -83,6 +89,8 @@ class AdmitterConfig:
     ledger: LedgerConfig = field(default_factory=LedgerConfig)
     calibration: CalibrationConfig = field(default_factory=CalibrationConfig)
     guards: GuardConfig = field(default_factory=GuardConfig)
+    headroom: HeadroomConfig = field(default_factory=HeadroomConfig)
+    limit: AimdConfig = field(default_factory=AimdConfig)
     rate_hint_tokens_per_s: float | None = None
     audit_rows_max: int = 1_000
 
@@ -158,6 +166,8 @@ class Admitter:
             calibration=self.config.calibration,
             profile=profile,
             tracks_batch=self.policy.capacity.tracks_batch,
+            headroom=self.config.headroom,
+            limit=limit_of(self.config.limit, profile) if self.policy.is_limited else None,
         )
         self._accounts = tuple(self._ledger.accounts.values())
 
@@ -204,7 +214,7 @@ class Admitter:
     def first_token(self, reservation_id: ReservationId, *, now_ns: Nanos) -> None:
         """Note that the engine has begun to answer."""
         self._tick(now_ns)
-        self._ledger.first_token(reservation_id)
+        self._ledger.first_token(reservation_id, now_ns=now_ns)
 
     def progress(
         self,
@@ -229,7 +239,9 @@ class Admitter:
             self._rate.note_closed(settlement.reserved_tokens, now_ns=now_ns)
         closed = self._close(reservation_id, usage=usage)
         if closed is not None and self._predicted is not None:
-            self._predicted.learn(closed.request, usage, outcome=outcome, now_ns=now_ns)
+            self._predicted.learn(
+                closed.request, usage, outcome=outcome, forecast=closed.forecast, now_ns=now_ns
+            )
         return settlement
 
     def release(self, reservation_id: ReservationId, *, now_ns: Nanos) -> None:
@@ -465,6 +477,8 @@ class Admitter:
         self.counts["admitted"] += 1
         fairness = self._queue.bands[request.priority if band is None else band].fairness
         opened = _Open(request, estimate, fairness, charged_output_tokens=estimate.output_tokens)
+        if self._predicted is not None:
+            opened.forecast = self._predicted.forecast(request)
         self._open[reservation_id] = opened
         self._holdings.open(request.tenant, tokens=estimate.tokens)
         fairness.charge(
@@ -651,6 +665,7 @@ class _Open:
     fairness: Fairness
     charged_output_tokens: int
     draws: int = 1
+    forecast: Forecast | None = None
 
 
 _NOTHING = Usage(0, 0)

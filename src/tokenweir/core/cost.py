@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from tokenweir.core.errors import ConfigError
-from tokenweir.core.lengths import LengthPredictor
+from tokenweir.core.lengths import Forecast, LengthPredictor
 from tokenweir.core.request import Outcome, Request, Usage
 from tokenweir.core.units import Nanos
 
@@ -105,8 +105,32 @@ class Predicted:
         )
         return mean * sequences
 
-    def learn(self, request: Request, usage: Usage, *, outcome: Outcome, now_ns: Nanos) -> None:
-        """Take in how long an answer got; every end but the model's own is censored."""
+    def forecast(self, request: Request) -> Forecast | None:
+        """Return what the conformal mode promises for it now; see ``LengthPredictor``."""
+        return self.lengths.forecast(
+            tenant=request.tenant,
+            route=request.route,
+            output_tokens_max=max(1, request.output_tokens_max // request.sequences),
+        )
+
+    def learn(
+        self,
+        request: Request,
+        usage: Usage,
+        *,
+        outcome: Outcome,
+        now_ns: Nanos,
+        forecast: Forecast | None = None,
+    ) -> None:
+        """Take in how long an answer got; every end but the model's own is censored.
+
+        Args:
+            request: Whose.
+            usage: What it used.
+            outcome: How it ended.
+            now_ns: Monotonic time.
+            forecast: What was promised for it when it was let in.
+        """
         if usage.output_tokens < 1:
             return
         self.lengths.observe(
@@ -116,6 +140,7 @@ class Predicted:
             output_tokens=max(1, usage.output_tokens // request.sequences),
             is_censored=outcome is not Outcome.FINISHED,
             now_ns=now_ns,
+            forecast=forecast,
         )
 
 

@@ -18,9 +18,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from tokenweir.core.account import Account
+from tokenweir.core.aimd import AimdConfig
 from tokenweir.core.calibration import CalibrationConfig
 from tokenweir.core.cost import Estimate
 from tokenweir.core.errors import ConfigError, ContractError, InvariantError
+from tokenweir.core.feedback import note_end, note_first_token, note_pace
+from tokenweir.core.headroom import HeadroomConfig
 from tokenweir.core.profile import EngineProfile
 from tokenweir.core.request import Outcome, Usage
 from tokenweir.core.reservation import HOLDING, Event, Reservation, State
@@ -107,6 +110,8 @@ class Ledger:
         calibration: CalibrationConfig,
         profile: EngineProfile | None = None,
         tracks_batch: bool = False,
+        headroom: HeadroomConfig | None = None,
+        limit: AimdConfig | None = None,
     ) -> Account:
         """Open an account; see ``Account`` for the arguments.
 
@@ -121,6 +126,8 @@ class Ledger:
             calibration=calibration,
             profile=profile,
             tracks_batch=tracks_batch,
+            headroom=headroom,
+            limit=limit,
         )
         self.accounts[replica] = account
         return account
@@ -168,13 +175,15 @@ class Ledger:
                 held_tokens=estimate.prompt_tokens,
                 remaining=estimate.output_tokens,
             )
+        account.note_entry()
         return reservation
 
-    def first_token(self, reservation_id: ReservationId) -> None:
+    def first_token(self, reservation_id: ReservationId, *, now_ns: Nanos) -> None:
         """Note that the engine answers; a second call, or one after the end, changes nothing."""
         reservation = self._open.get(reservation_id)
         if reservation is not None and reservation.state is State.RESERVED:
             reservation.move(Event.FIRST_TOKEN)
+            note_first_token(reservation, self.accounts[reservation.replica], now_ns=now_ns)
             self._end_prefill(reservation)
 
     def progress(
@@ -201,7 +210,7 @@ class Ledger:
         if account is None:
             raise ContractError(f"replica {replica} is unknown")
         lease_ns = self._config.lease_ns
-        batch = account.batch
+        batch, limit = account.batch, account.limit
         outgrown: list[ReservationId] = []
         for reservation_id, output_tokens in tokens_by_reservation.items():
             reservation = self._open.get(reservation_id)
@@ -215,6 +224,8 @@ class Ledger:
                 self._end_prefill(reservation)
                 if batch is not None and batch.produce(reservation_id, grown):
                     outgrown.append(reservation_id)
+                if limit is not None:
+                    note_pace(reservation, limit, now_ns=now_ns)
             if lease_ns is not None:
                 del self._leases[reservation_id]
                 self._leases[reservation_id] = reservation.lease_expires_ns = now_ns + lease_ns
@@ -251,11 +262,13 @@ class Ledger:
         reservation = self._open.get(reservation_id)
         if reservation is None:
             return self._settle_again_or_late(reservation_id, usage, outcome=outcome)
+        account = self.accounts[reservation.replica]
+        note_end(reservation, account, usage=usage, outcome=outcome, now_ns=now_ns)
         is_early = outcome.is_early and self._config.abort_time_ns > 0
         reservation.move(Event.SETTLE_EARLY if is_early else Event.SETTLE)
         self._close(reservation)
         if is_early:
-            self.accounts[reservation.replica].draining_tokens += reservation.held_tokens
+            account.draining_tokens += reservation.held_tokens
             self._draining.append((now_ns + self._config.abort_time_ns, reservation))
         settlement = Settlement(reservation_id, reservation.estimate.tokens, usage, outcome)
         self._record(reservation_id, settlement)
@@ -308,6 +321,7 @@ class Ledger:
         negative, a look not in the future.
         """
         account = self.accounts[signals.replica]
+        account.note_counts(signals, now_ns=now_ns)
         if signals.kv_tokens is not None and signals.kv_tokens > 0:
             if account.kv_tokens not in {None, signals.kv_tokens}:
                 account.calibration.forget()

@@ -1,7 +1,8 @@
 """May a request enter an engine now, and which one?
 
 Model: every healthy replica is asked the dispatch tests: what fits the pool (see ``capacity``), and
-for guarded policies what the first token and the pace bear (see ``guards``).
+for guarded policies what the first token and the pace bear (see ``guards``), and last, for limited
+ones, the outer limit (see ``outer_limit``).
 Rule: among those that take it, the one whose tightest resource has most room: KV, or prompts to
 read. Admission asks the same tests of the same accounts, so that nothing is admitted which finds no
 place.
@@ -15,6 +16,7 @@ from tokenweir.core.account import Account
 from tokenweir.core.capacity import Shortage
 from tokenweir.core.cost import Estimate
 from tokenweir.core.guards import GuardConfig, first_token_shortage, pace_shortage
+from tokenweir.core.outer_limit import limit_shortage
 from tokenweir.core.policy import Policy
 from tokenweir.core.reasons import ReasonCode
 
@@ -51,6 +53,8 @@ def place(
             shortage = first_token_shortage(
                 account, guards, ceiling_fraction=ceiling_fraction
             ) or pace_shortage(estimate, account, config=guards, ceiling_fraction=ceiling_fraction)
+        if shortage is None and policy.is_limited:
+            shortage = limit_shortage(estimate, account, ceiling_fraction=ceiling_fraction)
         if shortage is not None:
             if least is None or shortage.missing_tokens < least.missing_tokens:
                 least = shortage

@@ -76,6 +76,8 @@ class Reservation:
         "held_tokens",
         "is_prefilling",
         "lease_expires_ns",
+        "paced_ns",
+        "paced_tokens",
         "replica",
         "reservation_id",
         "start_ns",
@@ -98,6 +100,9 @@ class Reservation:
         self.held_tokens = estimate.prompt_tokens
         self.is_prefilling = True
         self.start_ns = start_ns
+        # When and with how many held tokens its pace was last taken; None before its first token.
+        self.paced_ns: Nanos | None = None
+        self.paced_tokens = 0
         self.lease_expires_ns = lease_expires_ns
         self.state = State.RESERVED
 

@@ -117,16 +117,18 @@ class Simulation:
         """Set the clock to 0 and add the one replica."""
         self._scenario = scenario
         self._admitter = admitter
+        self._now_ns: Nanos = 0
         self._engine = Engine(scenario.profile, discipline=scenario.discipline)
         admitter.add_replica(
             REPLICA, kv_tokens=scenario.profile.kv_tokens, profile=scenario.profile
         )
         # Telemetry is exact and free here; what the gateway knows is a little older.
         self._observes = admitter.policy.capacity.needs_occupancy
-        # Progress is told as often as a gateway does.
-        self._reports = admitter.policy.capacity.tracks_batch
+        # Progress is told as often as a gateway does, and preemptions when they happen.
+        self._reports = admitter.policy.needs_progress
+        if self._reports:
+            self._tell_preemptions()
         self._reported_ns: Nanos = 0
-        self._now_ns: Nanos = 0
         # When the running step ends and the next begins, and what the running one brings about.
         self._boundary_ns: Nanos = _NEVER
         self._running_step: StepResult | None = None
@@ -262,6 +264,8 @@ class Simulation:
                     self._admitter.first_token(ReservationId(sequence.sequence_id), now_ns=now_ns)
             for sequence in result.finished:
                 self._finish(sequence)
+            if self._reports and result.preempted:
+                self._tell_preemptions()
         if self._reports and now_ns - self._reported_ns >= _REPORT_NS:
             self._report()
         self._is_observed = False
@@ -404,10 +408,15 @@ class Simulation:
                 self._now_ns,
                 kv_used_tokens=engine.kv_used_tokens,
                 waiting_prompt_tokens=engine.waiting_prompt_tokens,
+                waiting=engine.waiting,
                 preemptions_total=engine.preemptions_total,
             ),
             now_ns=self._now_ns,
         )
+
+    def _tell_preemptions(self) -> None:
+        signals = Signals(REPLICA, self._now_ns, preemptions_total=self._engine.preemptions_total)
+        self._admitter.observe(signals, now_ns=self._now_ns)
 
     def _sample(self) -> None:
         engine = self._engine

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tokenweir.core.capacity.concurrency import Concurrency
+from tokenweir.core.capacity.engine_queue import EngineQueue
 from tokenweir.core.capacity.future_peak import FuturePeak
 from tokenweir.core.capacity.hard_gate import HardGate
 from tokenweir.core.capacity.occupancy import Occupancy
@@ -18,6 +19,8 @@ __all__ = ["CAPACITIES", "CapacityTest", "Shortage", "capacity_test"]
 CAPACITIES: dict[str, Callable[[], CapacityTest]] = {
     "none": Unlimited,
     "concurrency": Concurrency,
+    "seats": lambda: Concurrency(in_flight_max=1_024),
+    "engine_queue": EngineQueue,
     "token_reservation": TokenReservation,
     "occupancy": Occupancy,
     "hard_gate": HardGate,

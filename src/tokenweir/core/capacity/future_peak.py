@@ -1,7 +1,9 @@
 """What fits if the pool must not overrun at any later moment?
 
 Model: P = peak of the batch with the newcomer, from held and predicted remaining tokens (see
-``BatchPeak``); d = draining, u = unattributed tokens, where positive; K = pool; h = headroom.
+``BatchPeak``); d = draining, u = unattributed tokens, where positive; K = pool; h = share of it, the
+smaller of ``headroom_fraction`` and what the spread of so many requests leaves, less what
+preemptions have taught (see ``headroom``).
 Rule: admit while P + d + max(u, 0) <= h K; what finds no other request there needs room for its
 prompt and one token only, since no later moment is better and its length is only predicted.
 Properties: the risk of wrong predictions is pooled over the batch, not paid for by each request.
@@ -48,7 +50,7 @@ class FuturePeak(KvShare):
         """Return by how much the peak with the newcomer is over the share."""
         if account.kv_tokens is None:
             return KV_UNKNOWN.shortage(estimate, account, ceiling_fraction=ceiling_fraction)
-        limit = account.usable_tokens(self.headroom_fraction * ceiling_fraction)
+        limit = account.usable_tokens(self._share(account) * ceiling_fraction)
         batch = _batch(account)
         peak = (
             batch.peak_tokens_with(estimate.prompt_tokens, estimate.output_tokens)
@@ -65,6 +67,17 @@ class FuturePeak(KvShare):
         if account.kv_tokens is None:
             return False
         return estimate.prompt_tokens + 1 > int(account.kv_tokens * self.headroom_fraction)
+
+    def free_tokens(self, account: Account) -> int:
+        """Return the part of the share that the peak leaves."""
+        if account.kv_tokens is None:
+            return KV_UNKNOWN.free_tokens(account)
+        return account.usable_tokens(self._share(account)) - self.used_tokens(account)
+
+    def _share(self, account: Account) -> float:
+        headroom = account.headroom
+        spread = headroom.spread_fraction(account.in_flight, kv_tokens=account.kv_tokens or 1)
+        return min(self.headroom_fraction, 1.0 - spread) - headroom.penalty_fraction
 
     def _beside_tokens(self, account: Account) -> int:
         return account.draining_tokens + max(0, account.unattributed_tokens)

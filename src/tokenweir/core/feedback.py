@@ -1,0 +1,60 @@
+"""What does the course of a request tell about its replica and about our predictions?
+
+Each function takes one thing in: a first token and the pace for the outer limit (see ``aimd``), the
+end for the headroom (see ``headroom``). Times count from dispatch: our own queue is left out, and so
+is the whole length of an answer.
+"""
+
+from __future__ import annotations
+
+from tokenweir.core.account import Account
+from tokenweir.core.aimd import AimdLimit
+from tokenweir.core.request import Outcome, Usage
+from tokenweir.core.reservation import Reservation
+from tokenweir.core.units import NS_PER_S, Nanos
+
+__all__ = ["note_end", "note_first_token", "note_pace"]
+
+# Over shorter spans the pace would be that of the reports and not of the tokens.
+_PACE_SPAN_NS = NS_PER_S
+
+
+def note_first_token(reservation: Reservation, account: Account, *, now_ns: Nanos) -> None:
+    """Take in a first token, unless progress came before it: then nobody knows when it came."""
+    if account.limit is not None and reservation.is_prefilling:
+        account.limit.note_first_token(
+            now_ns - reservation.start_ns,
+            unloaded_ns=account.unloaded_first_token_ns(reservation.estimate.prompt_tokens),
+            now_ns=now_ns,
+        )
+
+
+def note_pace(reservation: Reservation, limit: AimdLimit, *, now_ns: Nanos) -> None:
+    """Take in progress of a stream that has produced something since the last time."""
+    since_ns = reservation.paced_ns
+    if since_ns is not None:
+        if now_ns - since_ns < _PACE_SPAN_NS:
+            return
+        tokens = reservation.held_tokens - reservation.paced_tokens
+        limit.note_pace((now_ns - since_ns) / tokens, now_ns=now_ns)
+    reservation.paced_ns, reservation.paced_tokens = now_ns, reservation.held_tokens
+
+
+def note_end(
+    reservation: Reservation, account: Account, *, usage: Usage, outcome: Outcome, now_ns: Nanos
+) -> None:
+    """Take in how wrong an estimate was, or how long a request was left without an answer.
+
+    An answer that was cut short says nothing of the former; one that came whole and told no first
+    token says nothing of the latter.
+    """
+    if not outcome.is_early:
+        account.headroom.note_end(
+            reserved_tokens=reservation.estimate.tokens, used_tokens=usage.tokens
+        )
+    elif account.limit is not None and reservation.is_prefilling:
+        account.limit.note_unanswered(
+            now_ns - reservation.start_ns,
+            unloaded_ns=account.unloaded_first_token_ns(reservation.estimate.prompt_tokens),
+            now_ns=now_ns,
+        )
