@@ -73,14 +73,14 @@ def test_limit_when_clients_leave_early_then_it_says_nothing() -> None:
     limit = AimdLimit(CONFIG)
     for _ in range(100):
         limit.note_unanswered(10 * MS, unloaded_ns=0, now_ns=0)
-    assert tick(limit, 0, pressures=(0.9, 0.9)) == 180
+    assert tick(limit, 0, pressures=(0.9,) * 3) == 180
 
 
 @pytest.mark.parametrize(
     "breach",
     [
         {"pressures": (0.81,) * 10},
-        {"pressures": (0.1,) * 30 + (0.81,) * 2},
+        {"pressures": (0.1,) * 40 + (0.81,) * 3},
         {"paces": (0.91,) * 10},
         {"kv_fraction": 0.98},
     ],
@@ -109,16 +109,16 @@ def test_limit_when_little_of_it_was_used_then_cuts_from_what_was() -> None:
     assert tick(AimdLimit(CONFIG), 0, pressures=(1.0,) * 9, in_flight=50) == 45
 
 
-def test_limit_when_a_single_request_was_slow_then_stays() -> None:
-    """One sample is no percentile."""
+def test_limit_when_a_single_stream_is_slow_then_stays() -> None:
+    """One request is no percentile, though it tells of its pace twice in a window."""
     limit = AimdLimit(CONFIG)
-    assert tick(limit, 0, pressures=(5.0,), paces=(3.0,)) == 200
+    assert tick(limit, 0, pressures=(5.0,), paces=(3.0, 3.0)) == 200
 
 
 def test_limit_when_a_twentieth_was_slow_then_stays() -> None:
-    """The p95 is the bound: two of forty are allowed."""
+    """The p95 is the bound: three of sixty are allowed."""
     limit = AimdLimit(CONFIG)
-    assert tick(limit, 0, pressures=(0.1,) * 38 + (0.9,) * 2) == 200
+    assert tick(limit, 0, pressures=(0.1,) * 57 + (0.9,) * 3) == 200
 
 
 def test_limit_when_long_prompts_take_long_then_it_is_no_overload() -> None:

@@ -28,7 +28,8 @@ CAP = 100
 FRACTION = 0.95
 GATE_FRACTION = 0.88
 PEAK_FRACTION = FuturePeak().headroom_fraction
-COUNTED = ("concurrency",)
+COUNTED = {"concurrency": CAP, "seats": 1_024}
+WAITING_MAX = 16
 # These ask how many tokens the pool has, and count requests where nobody knows.
 TOKEN_ROWS = ("token_reservation", "occupancy", "hard_gate", "future_peak")
 
@@ -86,6 +87,8 @@ def future_peak_fits(estimate: Estimate, account: Account) -> bool:
 FITS: dict[str, Callable[[Estimate, Account], bool]] = {
     "none": lambda estimate, account: True,
     "concurrency": lambda estimate, account: account.in_flight < CAP,
+    "seats": lambda estimate, account: account.in_flight < COUNTED["seats"],
+    "engine_queue": lambda estimate, account: account.engine_waiting < WAITING_MAX,
     "token_reservation": lambda estimate, account: (
         promised(account) + estimate.tokens <= usable(account, FRACTION)
     ),
@@ -114,7 +117,8 @@ def accounts(draw: st.DrawFn, *, has_kv: bool | None = None) -> Account:
     assert account.batch is not None
     for index, (held, remaining) in enumerate(draw(batches)):
         account.batch.add(reservation(f"r{index}"), held_tokens=held, remaining=remaining)
-    account.in_flight = draw(st.integers(0, 130))
+    account.in_flight = draw(st.integers(0, 130) | st.integers(1_000, 1_100))
+    account.decoding = draw(st.integers(0, account.in_flight))
     if account.in_flight:
         account.held_prompt_tokens = draw(sizes)
         account.held_tokens = account.held_prompt_tokens + draw(sizes)
@@ -127,7 +131,7 @@ def accounts(draw: st.DrawFn, *, has_kv: bool | None = None) -> Account:
 
 def state(account: Account) -> dict[str, object]:
     """Return all that a capacity test may read."""
-    names = set(Account.__slots__) - {"_history", "calibration", "batch"}
+    names = set(Account.__slots__) - {"_history", "calibration", "batch", "headroom", "limit"}
     return {name: getattr(account, name) for name in names} | {"batch": batch_of(account)}
 
 
@@ -142,13 +146,14 @@ def closed(account: Account, *, requests: int) -> Account:
     """Return the account with this many requests fewer."""
     after = copy.copy(account)
     after.in_flight -= requests
+    after.decoding = min(after.decoding, after.in_flight)
     return after
 
 
 def test_models_when_listed_then_cover_every_row() -> None:
     """A row that is not modelled here cannot exist."""
     assert set(FITS) == set(CAPACITIES)
-    assert {"none", *COUNTED, *TOKEN_ROWS} == set(CAPACITIES)
+    assert {"none", "engine_queue", *COUNTED, *TOKEN_ROWS} == set(CAPACITIES)
 
 
 @pytest.mark.parametrize("name", CAPACITIES)
@@ -206,7 +211,7 @@ def test_missing_when_requests_are_counted_then_is_a_mean_hold_for_each_place(
     name: str, estimate: Estimate, account: Account
 ) -> None:
     """A place is worth what the mean request holds, and that many places must be left."""
-    cap = CAP if name in COUNTED else UNKNOWN_KV_IN_FLIGHT_MAX
+    cap = COUNTED.get(name, UNKNOWN_KV_IN_FLIGHT_MAX)
     capacity = capacity_test(name)
     shortage = capacity.shortage(estimate, account)
     assume(shortage is not None)

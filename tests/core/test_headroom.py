@@ -24,11 +24,11 @@ def taught(errors: list[int], config: HeadroomConfig = CONFIG) -> Headroom:
 
 
 def test_spread_when_draws_err_to_both_sides_then_is_the_deviation_of_the_sum() -> None:
-    """For n draws that err by a normal 100 tokens, 1.75 x 100 x sqrt n is kept."""
+    """For n draws that err by a normal 100 tokens, 100 x sqrt n is kept."""
     rng = random.Random(1)
     headroom = taught([round(rng.gauss(0, 100)) for _ in range(2_000)])
     kept = headroom.spread_fraction(25, kv_tokens=10_000) * 10_000
-    assert kept == pytest.approx(1.75 * 100 * math.sqrt(25), rel=0.15)
+    assert kept == pytest.approx(100 * math.sqrt(25), rel=0.15)
 
 
 def test_spread_when_the_pool_is_larger_then_is_a_smaller_share_of_it() -> None:

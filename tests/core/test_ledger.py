@@ -160,7 +160,7 @@ def test_release_when_never_started_then_everything_returns(ledger: Ledger) -> N
 
 def test_release_when_streaming_then_raises_and_changes_nothing(ledger: Ledger) -> None:
     """What was begun must be settled, or its usage would be lost."""
-    ledger.first_token(R)
+    ledger.first_token(R, now_ns=0)
     with pytest.raises(ContractError, match="release is not possible"):
         ledger.release(R)
     assert sums(ledger) == (1, 150, 100, 100, 0)
@@ -168,10 +168,10 @@ def test_release_when_streaming_then_raises_and_changes_nothing(ledger: Ledger) 
 
 def test_first_token_when_repeated_or_late_then_changes_nothing(ledger: Ledger) -> None:
     """A stream may report its start twice, or after its end."""
-    ledger.first_token(R)
-    ledger.first_token(R)
+    ledger.first_token(R, now_ns=0)
+    ledger.first_token(R, now_ns=0)
     ledger.settle(R, USED, outcome=Outcome.FINISHED, now_ns=1)
-    ledger.first_token(R)
+    ledger.first_token(R, now_ns=0)
     assert sums(ledger) == (0, 0, 0, 0, 0)
 
 
@@ -187,9 +187,9 @@ def test_first_token_when_it_comes_then_the_prompt_is_read_once(ledger: Ledger) 
     assert reading(ledger) == (100, 0)
     ledger.progress(ONE, {R: 0}, now_ns=1)
     assert reading(ledger) == (100, 0)
-    ledger.first_token(R)
+    ledger.first_token(R, now_ns=0)
     ledger.progress(ONE, {R: 5}, now_ns=2)
-    ledger.first_token(R)
+    ledger.first_token(R, now_ns=0)
     assert reading(ledger) == (0, 1)
 
 
@@ -197,7 +197,7 @@ def test_progress_when_nobody_told_the_first_token_then_the_prompt_is_read(ledge
     """Of an answer that is not streamed only its progress is seen."""
     ledger.progress(ONE, {R: 5}, now_ns=1)
     assert reading(ledger) == (0, 1)
-    ledger.first_token(R)
+    ledger.first_token(R, now_ns=0)
     assert reading(ledger) == (0, 1)
 
 

@@ -15,13 +15,14 @@ from tokenweir.core.request import Outcome, Usage
 
 @pytest.mark.parametrize("name", POLICIES)
 def test_policy_when_built_then_is_the_pair_of_its_row(name: str) -> None:
-    """A name stands for one capacity test and one cost, and says whether it is guarded."""
-    capacity, cost, is_guarded = POLICIES[name]
+    """A name stands for one capacity test and one cost, and says what is asked besides."""
+    capacity, cost, is_guarded, is_limited = POLICIES[name]
     built = policy(name)
     assert built.name == name
     assert isinstance(built.capacity, type(CAPACITIES[capacity]()))
     assert isinstance(built.cost, type(COSTS[cost]()))
     assert built.is_guarded is is_guarded
+    assert built.is_limited is is_limited
 
 
 @pytest.mark.parametrize("name", POLICIES)
@@ -51,8 +52,8 @@ def test_policy_when_the_pool_is_empty_then_admits_and_returns_everything(name: 
 
 def test_policies_when_listed_then_use_every_answer() -> None:
     """No capacity test and no cost stands in a table that no policy can reach."""
-    assert {capacity for capacity, _, _ in POLICIES.values()} == set(CAPACITIES)
-    assert {cost for _, cost, _ in POLICIES.values()} == set(COSTS)
+    assert {capacity for capacity, *_ in POLICIES.values()} == set(CAPACITIES)
+    assert {cost for _, cost, *_ in POLICIES.values()} == set(COSTS)
 
 
 def test_default_when_looked_up_then_is_a_row() -> None:

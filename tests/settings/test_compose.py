@@ -55,12 +55,13 @@ def test_switches_when_set_then_choose_the_mode(switches: dict[str, bool], mode:
         (
             {"pools": [{**POOL, "policy": "token_amrt"}]},
             "weir.yaml: pools[0].policy: unknown policy 'token_amrt', "
-            "allowed: none, concurrency, token, token_amort, ledger, hard_gate, predictive",
+            "allowed: none, concurrency, aimd, engine_queue, token, token_amort, ledger, "
+            "hard_gate, predictive",
         ),
         (
             {"pools": [{**POOL, "policy": "token", "concurrency": 4}]},
             "weir.yaml: pools[0].policy: concurrency 4 does not belong to policy 'token', "
-            "allowed: policy concurrency",
+            "allowed: policies concurrency and aimd",
         ),
         (
             {"pools": [{**POOL, "queue": {"wait": "0s"}}]},

@@ -137,9 +137,9 @@ class Account:
             self.engine_waiting_told = max(0, signals.waiting)
             self.entered_since_told = 0
         total = signals.preemptions_total
-        if total is not None and self.headroom.note_preemptions(total, now_ns=now_ns):
-            if self.limit is not None:
-                self.limit.note_preemption()
+        has_preempted = total is not None and self.headroom.note_preemptions(total, now_ns=now_ns)
+        if has_preempted and self.limit is not None:
+            self.limit.note_preemption()
 
     def usable_tokens(self, headroom_fraction: float) -> int:
         """Return how much of the pool may be promised, 0 while its size is unknown."""

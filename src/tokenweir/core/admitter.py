@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from tokenweir.core.account import Account
@@ -167,7 +167,7 @@ class Admitter:
             profile=profile,
             tracks_batch=self.policy.capacity.tracks_batch,
             headroom=self.config.headroom,
-            limit=limit_of(self.config.limit, profile) if self.policy.is_limited else None,
+            limit=self._limit_of(profile),
         )
         self._accounts = tuple(self._ledger.accounts.values())
 
@@ -343,6 +343,16 @@ class Admitter:
         """
         self._ledger.check_invariants()
         self._queue.check_invariants()
+
+    def _limit_of(self, profile: EngineProfile | None) -> AimdConfig | None:
+        """Return how a replica's outer limit moves; its bounds are those of queue and guards."""
+        if not self.policy.is_limited:
+            return None
+        slo_ns = self.config.queue.first_token_slo_ns
+        limit = replace(self.config.limit, tpot_ns=self.config.guards.tpot_ns)
+        if slo_ns is not None:
+            limit = replace(limit, first_token_slo_ns=slo_ns)
+        return limit_of(limit, profile=profile, is_guarded=self.policy.is_guarded)
 
     # --- deciding -----------------------------------------------------------------------------
 

@@ -6,13 +6,14 @@ do not (another profile, a throttled card, a noisy neighbour), it finds the limi
 Model: L = requests in flight allowed, t = share of the KV pool that they may hold; a first token's
 pressure x = (dispatch to first token) / max(SLO, ``first_token_unloaded_ratio`` times what an idle
 engine needs for that prompt), so that long prompts do not look like overload; a stream's y = time
-per token over the last second / TPOT bound. Samples of ``window_ns``, none older than the last cut.
-Rule, every ``tick_ns``: breach if more than a twentieth of x is above 0.8 or of y above 0.9 (p95),
-the engine has preempted, or KV in use is above 0.97 of the pool: L and t go to ``shrink_ratio`` of
-the smaller of limit and highest use since the last tick, and rest for ``hold_ticks``. Healthy if
-p95 of x is below 0.6 and of y below 0.8: after ``healthy_ticks`` of these in a row whatever was
-used to 0.9 grows by ``grow_fraction``, L by 1 at least. In between nothing moves. L stays within
-``in_flight_min`` and its maximum; up to the former, t is not asked either.
+per token since its first one / TPOT bound. Samples of ``window_ns``, none older than the last cut.
+Rule, every ``tick_ns``: breach if the p95 of x is above ``first_token_breach``, that of y above
+``pace_breach``, the engine has preempted, or KV in use is above ``kv_breach`` of the pool: L and t
+go to ``shrink_ratio`` of the smaller of limit and highest use since the last tick, and rest for
+``hold_ticks``. Healthy if p95 of x is below three quarters of its bound and of y below eight
+ninths: after ``healthy_ticks`` of these in a row whatever was used to 0.9 grows by
+``grow_fraction``, L by 1 at least. In between nothing moves. L stays within ``in_flight_min`` and
+its maximum; up to the former, t is not asked either.
 Properties: a latency that stays at the timeout shrinks the limit down to the minimum, since it is
 compared with a bound and not with its own past. No rule looks at end-to-end latency, which is the
 answer's length, or at how busy the card is, which is high on a healthy engine.
@@ -32,16 +33,15 @@ from tokenweir.core.units import NS_PER_MS, NS_PER_S, Nanos
 
 __all__ = ["AimdConfig", "AimdLimit"]
 
-_FIRST_TOKEN_BREACH = 0.8
-_FIRST_TOKEN_HEALTHY = 0.6
-_PACE_BREACH = 0.9
-_PACE_HEALTHY = 0.8
-_KV_BREACH = 0.97
+# Of the bounds of a breach, for health.
+_FIRST_TOKEN_HEALTHY = 0.75
+_PACE_HEALTHY = 8 / 9
 # Used to this share of the limit, the limit is what holds back.
 _USED_FRACTION = 0.9
-# More than this share above a bound is a p95 above it; a single sample is no share.
+# More than this share above a bound is a p95 above it. Two samples may come from one stream, which
+# is no share of anything.
 _TAIL_FRACTION = 0.05
-_TAIL_SAMPLES_MIN = 2
+_TAIL_SAMPLES_MIN = 3
 _SAMPLES_MAX = 1_024
 
 
@@ -54,6 +54,9 @@ class AimdConfig:
         first_token_unloaded_ratio: A prompt may take so many times what it takes an idle engine,
             0 to 1,000; three is what people bear.
         tpot_ns: Bound on the pace, or None for no test of it.
+        first_token_breach: Of x, above 0 to 2; what is left is for the wait in our queue.
+        pace_breach: Of y, above 0 to 2.
+        kv_breach: Of the pool, above 0 to 1; 1 leaves it to preemptions.
         tick_ns: Between two looks, above 0; a few steps of any engine.
         window_ns: Samples older than this are dropped, at least a tick.
         shrink_ratio: What a breach leaves, 0.5 to below 1.
@@ -67,6 +70,9 @@ class AimdConfig:
     first_token_slo_ns: Nanos = NS_PER_S
     first_token_unloaded_ratio: float = 3.0
     tpot_ns: Nanos | None = 80 * NS_PER_MS
+    first_token_breach: float = 0.8
+    pace_breach: float = 0.9
+    kv_breach: float = 0.97
     tick_ns: Nanos = 500 * NS_PER_MS
     window_ns: Nanos = 2 * NS_PER_S
     shrink_ratio: float = 0.9
@@ -93,6 +99,11 @@ class AimdConfig:
             if value is not None and (value < least or (most is not None and value > most)):
                 span = f"{least} or more" if most is None else f"{least} to {most}"
                 raise ConfigError(f"{name} {value} is not allowed, allowed: {span}")
+        for name, most in (("first_token_breach", 2), ("pace_breach", 2), ("kv_breach", 1)):
+            if not 0 < getattr(self, name) <= most:
+                raise ConfigError(
+                    f"{name} {getattr(self, name)} is not allowed, allowed: above 0 to {most}"
+                )
         if not 0.5 <= self.shrink_ratio < 1:
             raise ConfigError(
                 f"shrink_ratio {self.shrink_ratio} is not allowed, allowed: 0.5 to below 1"
@@ -164,11 +175,11 @@ class AimdLimit:
         Whoever leaves early says nothing of the engine, and would pass for a fast answer.
         """
         pressure = self._pressure(waited_ns, unloaded_ns)
-        if pressure > _FIRST_TOKEN_BREACH:
+        if pressure > self._config.first_token_breach:
             self._first_tokens.append((now_ns, pressure))
 
     def note_pace(self, token_ns: float, *, now_ns: Nanos) -> None:
-        """Take in one stream's time per output token over the last second or so."""
+        """Take in one stream's time per output token since its first one."""
         if self._config.tpot_ns is not None:
             self._paces.append((now_ns, token_ns / self._config.tpot_ns))
 
@@ -201,22 +212,24 @@ class AimdLimit:
         self._in_flight_peak, self._kv_peak_fraction = in_flight, kv_fraction
 
     def _tick(self, kv_fraction: float) -> None:
+        config = self._config
+        first_token, pace = config.first_token_breach, config.pace_breach
         if self._hold_ticks > 0:
             self._hold_ticks -= 1
         elif (
             self._is_preempting
-            or kv_fraction > _KV_BREACH
-            or _has_tail(self._first_tokens, _FIRST_TOKEN_BREACH)
-            or _has_tail(self._paces, _PACE_BREACH)
+            or kv_fraction > config.kv_breach
+            or _has_tail(self._first_tokens, first_token)
+            or _has_tail(self._paces, pace)
         ):
             self._shrink()
-        elif _has_tail(self._first_tokens, _FIRST_TOKEN_HEALTHY) or _has_tail(
-            self._paces, _PACE_HEALTHY
+        elif _has_tail(self._first_tokens, first_token * _FIRST_TOKEN_HEALTHY) or _has_tail(
+            self._paces, pace * _PACE_HEALTHY
         ):
             self._healthy_ticks = 0
         else:
             self._healthy_ticks += 1
-            if self._healthy_ticks >= self._config.healthy_ticks:
+            if self._healthy_ticks >= config.healthy_ticks:
                 self._grow()
 
     def _shrink(self) -> None:

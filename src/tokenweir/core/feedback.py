@@ -1,8 +1,8 @@
 """What does the course of a request tell about its replica and about our predictions?
 
 Each function takes one thing in: a first token and the pace for the outer limit (see ``aimd``), the
-end for the headroom (see ``headroom``). Times count from dispatch: our own queue is left out, and so
-is the whole length of an answer.
+end for the headroom (see ``headroom``). Times count from dispatch: our own queue is left out, and
+so is the whole length of an answer.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from tokenweir.core.units import NS_PER_S, Nanos
 
 __all__ = ["note_end", "note_first_token", "note_pace"]
 
-# Over shorter spans the pace would be that of the reports and not of the tokens.
+# Over shorter spans the pace would be that of our reports and not of the tokens.
 _PACE_SPAN_NS = NS_PER_S
 
 
@@ -30,14 +30,19 @@ def note_first_token(reservation: Reservation, account: Account, *, now_ns: Nano
 
 
 def note_pace(reservation: Reservation, limit: AimdLimit, *, now_ns: Nanos) -> None:
-    """Take in progress of a stream that has produced something since the last time."""
+    """Take in the pace that a stream has kept since its first token, once a second.
+
+    That is what its client was promised. The pace of the last second swings with every long prompt
+    that is read beside it.
+    """
     since_ns = reservation.paced_ns
-    if since_ns is not None:
-        if now_ns - since_ns < _PACE_SPAN_NS:
-            return
+    if since_ns is None:
+        reservation.paced_ns, reservation.paced_tokens = now_ns, reservation.held_tokens
+        reservation.pace_due_ns = now_ns + _PACE_SPAN_NS
+    elif now_ns >= reservation.pace_due_ns:
+        reservation.pace_due_ns = now_ns + _PACE_SPAN_NS
         tokens = reservation.held_tokens - reservation.paced_tokens
         limit.note_pace((now_ns - since_ns) / tokens, now_ns=now_ns)
-    reservation.paced_ns, reservation.paced_tokens = now_ns, reservation.held_tokens
 
 
 def note_end(

@@ -34,7 +34,8 @@ class HeadroomConfig:
     """What is kept free beside a policy's own headroom.
 
     Attributes:
-        spread_ratio: Standard deviations of the batch's error that are kept free, 0 to 5.
+        spread_ratio: Standard deviations of the batch's error that are kept free, 0 to 5. One is
+            enough: whoever comes is asked again at every step, when less is left to be wrong about.
         spread_fraction_max: No more of the pool is kept for them, 0 to 0.9: two requests that fill
             a pool are a risk that nothing pools.
         step_fraction: Kept after a preemption, 0 to 0.2.
@@ -44,7 +45,7 @@ class HeadroomConfig:
         clean_ns: See above, above 0.
     """
 
-    spread_ratio: float = 1.75
+    spread_ratio: float = 1.0
     spread_fraction_max: float = 0.3
     step_fraction: float = 0.02
     step_ns: Nanos = 5 * NS_PER_S

@@ -1,7 +1,7 @@
 """Is there a place under the outer limit?
 
-Model: f = requests on the replica, L = those allowed; U = KV tokens in use there, K = pool, t = share
-of it allowed (see ``aimd``); p = the newcomer's prompt.
+Model: f = requests on the replica, L = those allowed; U = KV tokens in use there, K = pool, t = the
+share of it that is allowed (see ``aimd``); p = the newcomer's prompt.
 Rule: admit while f < L and, with ``in_flight_min`` or more there, U + p <= t K.
 Trade-off: asked after the tests that predict, so that it is only felt where these are wrong.
 """
@@ -20,8 +20,26 @@ from tokenweir.core.reasons import ReasonCode
 __all__ = ["limit_of", "limit_shortage"]
 
 
-def limit_of(config: AimdConfig, profile: EngineProfile | None) -> AimdConfig:
-    """Return a replica's limit: no engine runs more requests than it has seats."""
+# Predictions aim at nine tenths of the pace and at most of the pool. Around these the limit must be
+# wider, or it would cut what was aimed at: a broken pace or a preemption says that they are wrong.
+_AROUND_PREDICTIONS_PACE_BREACH = 1.1
+_AROUND_PREDICTIONS_KV_BREACH = 1.0
+
+
+def limit_of(config: AimdConfig, *, profile: EngineProfile | None, is_guarded: bool) -> AimdConfig:
+    """Return a replica's limit.
+
+    Args:
+        config: Of the pool.
+        profile: Of the replica: no engine runs more requests than it has seats.
+        is_guarded: Whether predictions are asked before it.
+    """
+    if is_guarded:
+        config = replace(
+            config,
+            pace_breach=max(config.pace_breach, _AROUND_PREDICTIONS_PACE_BREACH),
+            kv_breach=_AROUND_PREDICTIONS_KV_BREACH,
+        )
     if profile is None:
         return config
     seats = max(config.in_flight_min, min(config.in_flight_max, profile.sequences_max))

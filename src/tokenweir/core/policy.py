@@ -1,7 +1,7 @@
 """Which policies are there? A policy is a named pair of a capacity test and a cost.
 
-Some are guarded: besides the pool, they test the first token and the pace (see ``guards``). Some are
-limited: besides all that is predicted, they look at what clients get (see ``aimd``).
+Some are guarded: besides the pool, they test the first token and the pace (see ``guards``). Some
+are limited: besides all that is predicted, they look at what clients get (see ``aimd``).
 """
 
 from __future__ import annotations

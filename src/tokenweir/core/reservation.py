@@ -76,6 +76,7 @@ class Reservation:
         "held_tokens",
         "is_prefilling",
         "lease_expires_ns",
+        "pace_due_ns",
         "paced_ns",
         "paced_tokens",
         "replica",
@@ -100,9 +101,11 @@ class Reservation:
         self.held_tokens = estimate.prompt_tokens
         self.is_prefilling = True
         self.start_ns = start_ns
-        # When and with how many held tokens its pace was last taken; None before its first token.
+        # From when and from how many held tokens on its pace counts, and when it is next taken;
+        # None before its first token.
         self.paced_ns: Nanos | None = None
         self.paced_tokens = 0
+        self.pace_due_ns: Nanos = 0
         self.lease_expires_ns = lease_expires_ns
         self.state = State.RESERVED
 

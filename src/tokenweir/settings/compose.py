@@ -78,7 +78,7 @@ def pool_policy(pool: PoolSettings) -> Policy:
     if not isinstance(named.capacity, Concurrency):
         raise ConfigError(
             f"concurrency {pool.concurrency} does not belong to policy {pool.policy!r}, "
-            "allowed: policy concurrency"
+            "allowed: policies concurrency and aimd"
         )
     return dataclasses.replace(named, capacity=Concurrency(in_flight_max=pool.concurrency))
 

@@ -176,7 +176,8 @@ class PoolSettings(_Section):
         profile: How fast its engines are, a profile's name or file (a relative path starts where
             the gateway was started); with it the policy ``predictive`` also keeps the pace and
             predicts how long prompts need.
-        concurrency: Requests in flight per replica, for the policy ``concurrency`` only.
+        concurrency: Requests in flight per replica, for the policies ``concurrency`` and ``aimd``,
+            which never rises above it.
         queue: How much may wait.
         first_token_slo: Where given, what would wait longer than half of it is refused; where the
             profile is given too, what could not have its first token in nine tenths of it.

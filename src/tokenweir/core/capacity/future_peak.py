@@ -1,8 +1,8 @@
 """What fits if the pool must not overrun at any later moment?
 
 Model: P = peak of the batch with the newcomer, from held and predicted remaining tokens (see
-``BatchPeak``); d = draining, u = unattributed tokens, where positive; K = pool; h = share of it, the
-smaller of ``headroom_fraction`` and what the spread of so many requests leaves, less what
+``BatchPeak``); d = draining, u = unattributed tokens, where positive; K = pool; h = share of it:
+the smaller of ``headroom_fraction`` and what the spread of so many requests leaves, less what
 preemptions have taught (see ``headroom``).
 Rule: admit while P + d + max(u, 0) <= h K; what finds no other request there needs room for its
 prompt and one token only, since no later moment is better and its length is only predicted.
