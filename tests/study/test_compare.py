@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -10,7 +12,7 @@ from tokenweir.core.errors import ConfigError
 from tokenweir.sim.results import Slo
 from tokenweir.study.compare.columns import FIGURES, Columns
 from tokenweir.study.compare.pairs import paired_rows, requests_apart
-from tokenweir.study.compare.run import Comparison, compared
+from tokenweir.study.compare.run import Comparison, comparison_document, run_pairs
 from tokenweir.study.sweep.contenders import contenders_from
 from tokenweir.study.sweep.measure import Job, measure
 from tokenweir.study.sweep.plan import Cell
@@ -37,6 +39,13 @@ def comparison(first: str, second: str, *, seeds: list[int], requests: int = 400
         wishes=wishes_from(slo=Slo()),
     )
     return Comparison(job, (ours, theirs), seeds)
+
+
+def compared(asked: Comparison, *, processes: int, runs_max: int = 1_000) -> dict[str, Any]:
+    """Return the document of a comparison, cut off after some runs."""
+    runs: list[Columns] = []
+    run_pairs(asked, processes=processes, on_run=runs.append)
+    return comparison_document(asked, runs[:runs_max])
 
 
 def test_pairs_when_one_policy_is_always_a_little_better_then_that_is_clear() -> None:
@@ -102,6 +111,15 @@ def test_compared_when_seeds_draw_workloads_then_they_are_the_pairs() -> None:
     assert document["pairs_are"] == "seeds"
     assert all(row["pairs"] <= 3 for row in document["figures"])
     assert document == compared(asked, processes=2)
+
+
+def test_compared_when_interrupted_then_whole_pairs_are_left() -> None:
+    """Three runs are one pair and a half: the pair counts, and the document says so."""
+    document = compared(comparison("predictive", "token", seeds=[1, 2]), processes=1, runs_max=3)
+    assert not document["is_complete"]
+    assert document["seeds"] == 1
+    assert document["figures"][0]["pairs"] == 1
+    assert document["figures"][0]["ci95"] is None
 
 
 def test_compared_when_requests_are_few_then_one_line_says_so() -> None:

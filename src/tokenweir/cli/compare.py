@@ -66,8 +66,9 @@ def compare(
     as_json: Json = False,
 ) -> None:
     """Run two policies on common random numbers: paired differences with 95 % intervals."""
+    from tokenweir.study.compare.columns import Columns
     from tokenweir.study.compare.report import comparison_page
-    from tokenweir.study.compare.run import Comparison, compared
+    from tokenweir.study.compare.run import Comparison, comparison_document, run_pairs
     from tokenweir.study.compare.tables import comparison_table
     from tokenweir.study.report.page import check_report, write_page
     from tokenweir.study.sweep.contenders import contenders_from
@@ -94,16 +95,23 @@ def compare(
     check_report(html)
     at_once = jobs_from(jobs, backend=backend)
     collect_seldom()
-    with progress("runs", total=2 * len(chosen)) as bar:
-        document = compared(
-            Comparison(job, (ours, theirs), chosen),
-            processes=at_once,
-            backend=backend,
-            on_run=lambda: bar.advance(bar.task_ids[0]),
-        )
-    if html is not None:
-        write_page(comparison_page(document, command=command_line()), html)
-    if as_json:
-        print_json(document)
-        return
-    table_console().print(comparison_table(document))
+    comparison = Comparison(job, (ours, theirs), chosen)
+    runs: list[Columns] = []
+    try:
+        with progress("runs", total=2 * len(chosen)) as bar:
+
+            def keep(columns: Columns) -> None:
+                runs.append(columns)
+                bar.advance(bar.task_ids[0])
+
+            run_pairs(comparison, processes=at_once, backend=backend, on_run=keep)
+    finally:
+        # Whatever ended it: what has been measured is shown.
+        if len(runs) > 1:
+            document = comparison_document(comparison, runs)
+            if html is not None:
+                write_page(comparison_page(document, command=command_line()), html)
+            if as_json:
+                print_json(document)
+            else:
+                table_console().print(comparison_table(document))

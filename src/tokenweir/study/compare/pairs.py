@@ -90,7 +90,7 @@ def _differences(
 
 def requests_apart(ours: Sequence[Columns], others: Sequence[Columns]) -> dict[str, float]:
     """Return how many requests a run were good under one policy only, and under both."""
-    runs = len(ours)
+    runs = max(1, len(ours))
     counts = {"both": 0, "first_only": 0, "second_only": 0, "neither": 0}
     for a, b in zip(ours, others, strict=True):
         counts["both"] += int((a.is_good & b.is_good).sum())

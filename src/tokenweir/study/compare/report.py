@@ -19,6 +19,8 @@ def comparison_page(document: dict[str, Any], *, command: str) -> Page:
         f"{document['pairs_are']}.",
         "A difference is clear where its 95 % interval does not hold 0.",
     ]
+    if not document["is_complete"]:
+        lead.append(f"Interrupted after {document['seeds']} seeds.")
     rows = document["figures"]
     plots = []
     for name, unit, suffix in (

@@ -21,6 +21,8 @@ def comparison_table(document: dict[str, Any]) -> Table:
         f"paired by {document['pairs_are']}; good under both {apart['both']:,.0f}, {first} only "
         f"{apart['first_only']:,.0f}, {second} only {apart['second_only']:,.0f}"
     )
+    if not document["is_complete"]:
+        caption += f"; interrupted after {document['seeds']} seeds"
     table = Table(title=title, caption=caption, title_justify="left", caption_justify="left")
     table.add_column("figure", no_wrap=True)
     for heading in (first, second, "difference", "± 95 %"):

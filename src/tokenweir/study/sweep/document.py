@@ -73,6 +73,7 @@ def sweep_document(
     wanted = [*tuning_jobs(plan), *refining_jobs(plan, store), *measured_jobs(plan, store)]
     document: dict[str, Any] = {
         "plan": plan.name,
+        "what": plan.what,
         "requests": plan.requests,
         "warmup": plan.warmup,
         "cooldown": plan.cooldown,

@@ -103,6 +103,7 @@ class SweepPlan:
 
     Attributes:
         name: Row of ``PLANS`` it started from.
+        what: That row's line for a reader.
         traces: As for ``replay``.
         profiles: Names or files of profiles.
         loads: Multiples of capacity, ascending.
@@ -117,6 +118,7 @@ class SweepPlan:
     """
 
     name: str
+    what: str
     traces: tuple[str, ...]
     profiles: tuple[str, ...]
     loads: tuple[float, ...]
@@ -186,6 +188,7 @@ def sweep_plan(
             raise ConfigError(f"{what} {twice!r} is named twice, allowed: once")
     return SweepPlan(
         name=name,
+        what=row.what,
         traces=row.traces,
         profiles=row.profiles,
         loads=row.loads,

@@ -29,6 +29,7 @@ def sweep_page(document: Document, *, command: str) -> Page:
     grace = f" or {slo['unloaded_ratio']:g} x the idle engine's" if slo["unloaded_ratio"] else ""
     requests = "all" if document["requests"] is None else f"{document['requests']:,}"
     lead = [
+        f"From plan {document['plan']}: {document['what']}.",
         f"{requests} requests a run, after {document['warmup']:,} of warm-up and before "
         f"{document['cooldown']:,} of cool-down; {document['seeds']} seed(s).",
         f"Good: first token within {slo['ttft_ns'] / 1e9:g} s{grace}, then "
