@@ -13,6 +13,7 @@ from tokenweir.core.ledger import Settlement
 from tokenweir.core.policy import policy
 from tokenweir.core.reasons import ReasonCode
 from tokenweir.core.request import Outcome, Request, Usage
+from tokenweir.core.signals import Signals
 from tokenweir.core.units import NS_PER_MS, ReplicaId, ReservationId
 from tokenweir.ports.events import UpstreamFault, Verdict
 
@@ -79,6 +80,42 @@ def test_page_when_things_happened_then_each_is_counted() -> None:
         "tokenweir_over_reservation_ratio_sum{pool=chat}": 1.25,
     }
     assert {name: found.get(name) for name in expected} == expected
+
+
+def test_page_when_lengths_are_predicted_then_each_mode_says_how_often_it_held() -> None:
+    """Sixty equal answers: fifty too early to compare, the rest within what every mode promises."""
+    metrics = PrometheusMetrics()
+    pool = metrics.add_pool("chat")
+    admitter = Admitter(policy("predictive"), rng=random.Random(1))
+    admitter.add_replica(REPLICA, kv_tokens=100_000)
+    metrics.watch(pool, lambda: (admitter.snapshot(now_ns=3), admitter.refusal_counts()))
+    for number in range(60):
+        admitter.arrive(Request(str(number), 300, 100), now_ns=2)
+        admitter.first_token(ReservationId(str(number)), now_ns=2)
+        admitter.settle(
+            ReservationId(str(number)), Usage(300, 20), outcome=Outcome.FINISHED, now_ns=2
+        )
+    admitter.observe(Signals(REPLICA, 3, preemptions_total=4), now_ns=3)
+    admitter.observe(Signals(REPLICA, 3, preemptions_total=6), now_ns=3)
+    found = samples(metrics)
+    expected = {
+        "tokenweir_length_predictions_total{mode=conformal,pool=chat}": 10,
+        "tokenweir_length_hits_total{mode=conformal,pool=chat}": 10,
+        "tokenweir_length_predictions_total{mode=declared,pool=chat}": 60,
+        "tokenweir_length_hits_total{mode=declared,pool=chat}": 60,
+        "tokenweir_length_predictions_total{mode=sampled,pool=chat}": 10,
+        "tokenweir_length_target_fraction{mode=conformal,pool=chat}": 0.9,
+        "tokenweir_length_target_fraction{mode=sampled,pool=chat}": 0.5,
+        "tokenweir_length_cold_total{pool=chat}": 50,
+        "tokenweir_in_flight_limit{pool=chat,replica=one}": 1_024,
+        "tokenweir_limit_breaches_total{pool=chat,replica=one}": 0,
+        "tokenweir_engine_preemptions_total{pool=chat,replica=one}": 2,
+        "tokenweir_headroom_penalty_fraction{pool=chat,replica=one}": 0.02,
+        "tokenweir_headroom_spread_fraction{pool=chat,replica=one}": 0,
+    }
+    assert {name: found.get(name) for name in expected} == expected
+    places = [found[f"tokenweir_length_places_total{{pool=chat,tenth={n}}}"] for n in range(1, 11)]
+    assert sum(places) == 10
 
 
 def test_page_when_two_gateways_share_a_process_then_each_has_its_own() -> None:

@@ -1,6 +1,7 @@
 """The table of policies."""
 
 from types import FunctionType
+from typing import get_args
 
 import pytest
 
@@ -9,6 +10,7 @@ from tokenweir.core.capacity import CAPACITIES
 from tokenweir.core.cost import COSTS, Predicted
 from tokenweir.core.decision import Admit
 from tokenweir.core.errors import ConfigError
+from tokenweir.core.lengths import LengthMode
 from tokenweir.core.policy import DEFAULT_POLICY, POLICIES, policy
 from tokenweir.core.request import Outcome, Usage
 
@@ -48,6 +50,24 @@ def test_policy_when_the_pool_is_empty_then_admits_and_returns_everything(name: 
     assert decision.reserved_tokens == 200
     admitter.settle(decision.reservation_id, Usage(100, 50), outcome=Outcome.FINISHED, now_ns=S)
     assert admitter.snapshot(now_ns=S).used_tokens == 0
+
+
+@pytest.mark.parametrize("mode", get_args(LengthMode))
+def test_policy_when_a_length_mode_is_chosen_then_lengths_are_predicted_so(
+    mode: LengthMode,
+) -> None:
+    """Known to be 50 long, an answer is taken for that, or for what was declared."""
+    cost = policy("predictive", length_mode=mode).cost
+    assert isinstance(cost, Predicted)
+    for number in range(60):
+        cost.learn(request(str(number)), Usage(100, 50), outcome=Outcome.FINISHED, now_ns=number)
+    assert cost(request("r")).output_tokens == (100 if mode == "declared" else 50)
+
+
+def test_policy_when_it_predicts_nothing_then_has_no_length_mode() -> None:
+    """What is reserved as declared has nothing to choose."""
+    with pytest.raises(ConfigError, match="length_mode sampled does not belong to policy 'token'"):
+        policy("token", length_mode="sampled")
 
 
 def test_policies_when_listed_then_use_every_answer() -> None:

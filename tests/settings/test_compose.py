@@ -59,6 +59,11 @@ def test_switches_when_set_then_choose_the_mode(switches: dict[str, bool], mode:
             "hard_gate, predictive",
         ),
         (
+            {"pools": [{**POOL, "policy": "token", "length_mode": "declared"}]},
+            "weir.yaml: pools[0].policy: length_mode declared does not belong to policy 'token', "
+            "allowed: policies predictive",
+        ),
+        (
             {"pools": [{**POOL, "policy": "token", "concurrency": 4}]},
             "weir.yaml: pools[0].policy: concurrency 4 does not belong to policy 'token', "
             "allowed: policies concurrency and aimd",

@@ -58,7 +58,7 @@ def test_with_knobs_when_two_are_turned_then_both_hold() -> None:
 def test_knobs_when_one_does_not_fit_then_those_that_do_are_named(text: str) -> None:
     """Unknown, of another policy, or twice."""
     with pytest.raises(
-        ConfigError, match="allowed, each once: headroom, wait, ordering, reading, pace"
+        ConfigError, match="allowed, each once: headroom, wait, lengths, ordering, reading, pace"
     ):
         knobs_from(text, name=DEFAULT_POLICY)
     with pytest.raises(ConfigError, match="allowed, each once"):

@@ -151,6 +151,7 @@ class PrometheusMetrics(Collector):
         yield refusals
         yield from _queues([(metrics.pool, snapshot) for metrics, snapshot, _ in states])
         yield from _accounts([(metrics.pool, snapshot) for metrics, snapshot, _ in states])
+        yield from _lengths([(metrics.pool, snapshot) for metrics, snapshot, _ in states])
 
     def _histogram(self, name: str, text: str, *, buckets: Sequence[float]) -> Histogram:
         return Histogram(
@@ -205,6 +206,22 @@ _REPLICA_GAUGES: tuple[tuple[str, str, Callable[[AccountView], float | None]], .
         "Since the engine last told of its KV cache.",
         lambda view: None if view.telemetry_age_ns is None else s_from_ns(view.telemetry_age_ns),
     ),
+    ("in_flight_limit", "Requests allowed by the outer limit.", lambda v: v.in_flight_limit),
+    (
+        "headroom_spread_fraction",
+        "Share of the KV cache kept free for errors of predictions.",
+        lambda view: view.spread_fraction,
+    ),
+    (
+        "headroom_penalty_fraction",
+        "Share of the KV cache kept free because of preemptions.",
+        lambda view: view.penalty_fraction,
+    ),
+)
+
+_REPLICA_COUNTERS: tuple[tuple[str, str, Callable[[AccountView], int]], ...] = (
+    ("limit_breaches", "Cuts of the outer limit.", lambda view: view.limit_breaches),
+    ("engine_preemptions", "Preemptions that the engine told of.", lambda v: v.preemptions),
 )
 
 
@@ -217,6 +234,39 @@ def _accounts(pools: list[tuple[str, Snapshot]]) -> Iterator[Metric]:
                 if value is not None:
                     gauge.add_metric((pool, view.replica), float(value))
         yield gauge
+    for name, text, count in _REPLICA_COUNTERS:
+        counter = _counter(name, text, "pool", "replica")
+        for pool, snapshot in pools:
+            for view in snapshot.accounts:
+                counter.add_metric((pool, view.replica), count(view))
+        yield counter
+
+
+def _lengths(pools: list[tuple[str, Snapshot]]) -> Iterator[Metric]:
+    """Yield how often predicted lengths held; pools that predict none have no series."""
+    compared = _counter("length_predictions", "Lengths compared with a mode.", "pool", "mode")
+    hits = _counter("length_hits", "Of these, within what the mode promises.", "pool", "mode")
+    target = GaugeMetricFamily(
+        "tokenweir_length_target_fraction",
+        "Share of lengths that a mode promises to cover.",
+        labels=("pool", "mode"),
+    )
+    places = _counter(
+        "length_places", "Lengths by tenth of the predicted distribution.", "pool", "tenth"
+    )
+    cold = _counter("length_cold", "Lengths that came before enough was known.", "pool")
+    for pool, snapshot in pools:
+        coverage = snapshot.lengths
+        if coverage is None:
+            continue
+        for row in coverage.modes:
+            compared.add_metric((pool, row.mode), row.observations)
+            hits.add_metric((pool, row.mode), row.hits)
+            target.add_metric((pool, row.mode), row.target_fraction)
+        for tenth, count in enumerate(coverage.pit_deciles, start=1):
+            places.add_metric((pool, str(tenth)), count)
+        cold.add_metric((pool,), coverage.cold)
+    yield from (compared, hits, target, places, cold)
 
 
 def _queues(pools: list[tuple[str, Snapshot]]) -> Iterator[Metric]:

@@ -325,6 +325,7 @@ class Admitter:
             queued=len(self._queue),
             queue_debt_tokens=self._queue.debt_tokens,
             rate_tokens_per_s=self._rate.tokens_per_s(now_ns=now_ns),
+            lengths=self._predicted.lengths.coverage() if self._predicted else None,
         )
 
     def refusals(self) -> tuple[Refusal, ...]:

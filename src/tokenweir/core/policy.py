@@ -9,8 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tokenweir.core.capacity import CapacityTest, capacity_test
-from tokenweir.core.cost import CostModel, cost_model
+from tokenweir.core.cost import CostModel, Predicted, cost_model
 from tokenweir.core.errors import ConfigError
+from tokenweir.core.lengths import LengthConfig, LengthMode, LengthPredictor
 
 __all__ = ["DEFAULT_POLICY", "POLICIES", "Policy", "policy"]
 
@@ -48,14 +49,26 @@ POLICIES: dict[str, tuple[str, str, bool, bool]] = {
 DEFAULT_POLICY = "predictive"
 
 
-def policy(name: str) -> Policy:
+def policy(name: str, *, length_mode: LengthMode | None = None) -> Policy:
     """Build a policy by name.
 
+    Args:
+        name: Row of ``POLICIES``.
+        length_mode: What its predicted lengths promise, None for the default.
+
     Raises:
-        ConfigError: No such row in ``POLICIES``.
+        ConfigError: No such row in ``POLICIES``, or it does not predict lengths.
     """
     try:
         capacity, cost, is_guarded, is_limited = POLICIES[name]
     except KeyError:
         raise ConfigError(f"unknown policy {name!r}, allowed: {', '.join(POLICIES)}") from None
-    return Policy(name, capacity_test(capacity), cost_model(cost), is_guarded, is_limited)
+    built = cost_model(cost)
+    if length_mode is not None:
+        if not isinstance(built, Predicted):
+            raise ConfigError(
+                f"length_mode {length_mode} does not belong to policy {name!r}, allowed: policies "
+                f"{', '.join(row for row in POLICIES if POLICIES[row][1] == 'predicted')}"
+            )
+        built = Predicted(LengthPredictor(LengthConfig(mode=length_mode)))
+    return Policy(name, capacity_test(capacity), built, is_guarded, is_limited)

@@ -70,9 +70,9 @@ def pool_policy(pool: PoolSettings) -> Policy:
     """Return the pool's policy.
 
     Raises:
-        ConfigError: There is no such policy, or its limit does not belong to it.
+        ConfigError: There is no such policy, or limit or length mode do not belong to it.
     """
-    named = policy(pool.policy)
+    named = policy(pool.policy, length_mode=pool.length_mode)
     if pool.concurrency is None:
         return named
     if not isinstance(named.capacity, Concurrency):

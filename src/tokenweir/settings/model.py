@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
+from tokenweir.core.lengths import LengthMode
 from tokenweir.core.policy import DEFAULT_POLICY
 from tokenweir.core.units import NS_PER_MS, NS_PER_S
 from tokenweir.settings.quantities import ByteCount, Duration, Magnitude
@@ -178,6 +179,9 @@ class PoolSettings(_Section):
             predicts how long prompts need.
         concurrency: Requests in flight per replica, for the policies ``concurrency`` and ``aimd``,
             which never rises above it.
+        length_mode: What the policy ``predictive`` takes an answer's length to be: ``sampled`` is
+            right in the sum of many, ``conformal`` covers nine of ten, ``declared`` is the declared
+            maximum, so that the engine never has to preempt.
         queue: How much may wait.
         first_token_slo: Where given, what would wait longer than half of it is refused; where the
             profile is given too, what could not have its first token in nine tenths of it.
@@ -190,6 +194,7 @@ class PoolSettings(_Section):
     policy: str = DEFAULT_POLICY
     profile: str | None = None
     concurrency: Annotated[Magnitude, Field(ge=1)] | None = None
+    length_mode: LengthMode | None = None
     queue: QueueSettings = QueueSettings()
     first_token_slo: Duration | None = None
     timeouts: TimeoutSettings = TimeoutSettings()

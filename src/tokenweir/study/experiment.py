@@ -18,6 +18,7 @@ from tokenweir.core.calibration import CalibrationConfig
 from tokenweir.core.capacity import CapacityTest
 from tokenweir.core.guards import GuardConfig
 from tokenweir.core.ledger import LedgerConfig
+from tokenweir.core.lengths import LengthMode
 from tokenweir.core.policy import policy
 from tokenweir.core.profile import EngineProfile
 from tokenweir.core.queues import QueueLimits
@@ -61,6 +62,7 @@ class Experiment:
         queue: How much may wait before the engine; nothing, in the article.
         engine: The engine.
         capacity: Replaces the policy's capacity test, to tune it.
+        length_mode: What predicted lengths promise, None for the default.
         guards: What guarded policies keep; its pace is that of ``slo``.
         fairness: Row of ``FAIRNESS``: whose turn it is among tenants.
         ordering: Row of ``ORDERINGS``: the order inside a tenant.
@@ -78,6 +80,7 @@ class Experiment:
     queue: QueueLimits = NO_QUEUE
     engine: EngineProfile = field(default_factory=lambda: profile("article"))
     capacity: CapacityTest | None = None
+    length_mode: LengthMode | None = None
     guards: GuardConfig = field(default_factory=GuardConfig)
     fairness: str = "vtc"
     ordering: str = "fifo"
@@ -125,7 +128,7 @@ def run_experiment(
 
 def admitter_of(experiment: Experiment, *, seed: int) -> Admitter:
     """Build the admitter: owner and ledger live and die together, and telemetry is exact."""
-    chosen = policy(experiment.policy)
+    chosen = policy(experiment.policy, length_mode=experiment.length_mode)
     if experiment.capacity is not None:
         chosen = replace(chosen, capacity=experiment.capacity)
     config = AdmitterConfig(

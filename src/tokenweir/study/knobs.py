@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, get_args
 
 from tokenweir.core.capacity import CapacityTest
+from tokenweir.core.cost import Predicted
 from tokenweir.core.errors import ConfigError
+from tokenweir.core.lengths import LengthConfig, LengthMode
 from tokenweir.core.policy import POLICIES, Policy, policy
 from tokenweir.core.queues import ORDERINGS
 from tokenweir.core.units import NS_PER_MS
@@ -96,6 +98,13 @@ KNOBS: dict[str, Knob] = {
         lambda policy: True,
         lambda e: e.queue.slo_fraction,
         lambda e, value: replace(e, queue=replace(e.queue, slo_fraction=value)),
+    ),
+    "lengths": Knob(
+        "what predicted lengths promise",
+        get_args(LengthMode),
+        lambda policy: isinstance(policy.cost, Predicted),
+        lambda e: e.length_mode or LengthConfig().mode,
+        lambda e, value: replace(e, length_mode=value),
     ),
     "ordering": Knob(
         "which request of a tenant is next",
