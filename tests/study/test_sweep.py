@@ -17,7 +17,7 @@ from tokenweir.study.sweep import measure as measuring
 from tokenweir.study.sweep.binding import binding_of, seats_allowed
 from tokenweir.study.sweep.contenders import Contender, contenders_from
 from tokenweir.study.sweep.document import run_sweep, sweep_document
-from tokenweir.study.sweep.measure import Job, key_of, measure
+from tokenweir.study.sweep.measure import Job, key_of, measure, prepared_job
 from tokenweir.study.sweep.plan import (
     PLANS,
     Cell,
@@ -206,6 +206,12 @@ def test_store_when_the_place_is_a_file_then_one_line_says_so(tmp_path: Path) ->
     path.write_text("")
     with pytest.raises(ConfigError, match="allowed: a directory"):
         Store(path)
+
+
+def test_engine_queue_when_measured_then_nothing_waits_before_the_engine() -> None:
+    """The engine's own bound is measured as engines have it; other policies have our queue."""
+    assert prepared_job(job(policy="engine_queue"))[0].queue.items_max == 0
+    assert prepared_job(job())[0].queue.items_max > 0
 
 
 # --- runs -----------------------------------------------------------------------------------------

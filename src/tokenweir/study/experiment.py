@@ -33,6 +33,7 @@ from tokenweir.sim.workload import article_workload, declared_maxima, uniforms
 from tokenweir.study.parallel import map_jobs
 
 __all__ = [
+    "NO_QUEUE",
     "Experiment",
     "Outcome",
     "mean_of",

@@ -37,7 +37,7 @@ Setting = tuple[tuple[str, Value], ...]
 
 # Fields of capacity tests that are limits on requests; what has none depends on no such guess.
 _LIMIT_FIELDS = ("in_flight_max", "waiting_max")
-LIMIT_GRID: tuple[int, ...] = (2, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384)
+LIMIT_GRID: tuple[int, ...] = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from tokenweir.profiles import PROFILE_NAMES
 from tokenweir.sim.traces import Arrival
 from tokenweir.study.bound.bound import bounds_of, tightest_level
 from tokenweir.study.bound.requests import requests_from
-from tokenweir.study.experiment import Experiment, run_experiment
+from tokenweir.study.experiment import NO_QUEUE, Experiment, run_experiment
 from tokenweir.study.knobs import Setting, with_knobs
 from tokenweir.study.plan import TRACE_NAMES, Wishes, experiment_from, is_drawn, trace_from
 from tokenweir.study.sweep.binding import binding_of, seats_allowed
@@ -40,6 +40,9 @@ Figures = dict[str, Any]
 
 # Stands where a policy stands: what nobody can exceed.
 BOUND = "bound"
+
+# Policies that stand for an engine without anything before it: what it does not take is refused.
+_UNQUEUED = frozenset({"engine_queue"})
 
 # What a figure depends on besides its job: other code may give other figures.
 _SOURCES = (
@@ -141,7 +144,10 @@ def prepared_job(job: Job) -> tuple[Experiment, Window]:
     experiment = replace(experiment, arrivals=window.arrivals)
     if job.policy == BOUND:
         return experiment, window
-    return with_knobs(replace(experiment, policy=job.policy), job.setting), window
+    experiment = replace(experiment, policy=job.policy)
+    if job.policy in _UNQUEUED:
+        experiment = replace(experiment, queue=NO_QUEUE)
+    return with_knobs(experiment, job.setting), window
 
 
 @lru_cache(maxsize=4)

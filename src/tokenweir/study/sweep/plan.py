@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 from itertools import product
 
 from tokenweir.core.errors import ConfigError
-from tokenweir.core.policy import POLICIES
 from tokenweir.profiles import profile
 from tokenweir.sim.results import Slo
 from tokenweir.study.load.plan import LOAD_MAX, LOAD_MIN
@@ -18,11 +17,7 @@ __all__ = ["PLANS", "Cell", "PlanRow", "SweepPlan", "loads_from", "plan_named", 
 
 _REAL = ("azure-conv", "mooncake-conv", "servegen-cheap", "servegen-costly")
 _ENGINES = ("8b-h100", "8b-a100", "70b-4xh100")
-_RIVALS = tuple(
-    name
-    for name in ("predictive", "token", "concurrency*", "aimd", "engine_queue*")
-    if name.removesuffix("*") in POLICIES
-)
+_RIVALS = ("predictive", "token", "concurrency*", "aimd", "engine_queue*")
 
 
 @dataclass(frozen=True, slots=True)
