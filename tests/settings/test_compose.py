@@ -1,11 +1,21 @@
 """From settings to the core's own objects, and what only the whole file can get wrong."""
 
+from pathlib import Path
+
 import pytest
 
 from tokenweir.core.capacity.concurrency import Concurrency
 from tokenweir.core.errors import ConfigError
 from tokenweir.core.mode import Mode
-from tokenweir.settings.compose import admitter_config, check_relations, mode_of, pool_policy
+from tokenweir.profiles import profile
+from tokenweir.profiles.loading import profile_path
+from tokenweir.settings.compose import (
+    admitter_config,
+    check_relations,
+    mode_of,
+    pool_policy,
+    pool_profile,
+)
 from tokenweir.settings.loading import settings_from
 from tokenweir.settings.model import Settings
 
@@ -133,3 +143,25 @@ def test_listeners_when_on_free_ports_or_other_addresses_then_they_are_right() -
             "admin": {"listen": {"port": port}},
         }
         check_relations(settings_of(tree), source="weir.yaml")
+
+
+def test_pool_when_its_profile_is_a_file_then_it_is_read(tmp_path: Path) -> None:
+    """A path does as well as a name, and what is wrong in the file has both paths before it."""
+    path = tmp_path / "mine.toml"
+    path.write_text(profile_path("8b-h100").read_text())
+    settings = settings_of({"pools": [{**POOL, "profile": str(path)}]})
+    check_relations(settings, source="weir.yaml")
+    assert pool_profile(settings.pools[0]) == profile("8b-h100")
+    path = tmp_path / "broken.toml"
+    path.write_text("name = 5")
+    broken = settings_of({"pools": [{**POOL, "profile": str(path)}]})
+    with pytest.raises(ConfigError, match=r"weir\.yaml: pools\[0\]\.profile: .*broken\.toml: name"):
+        check_relations(broken, source="weir.yaml")
+
+
+def test_pool_when_its_profile_is_unknown_then_lists_the_allowed() -> None:
+    """The path in the settings, the name, and what there is."""
+    unknown = settings_of({"pools": [{**POOL, "profile": "abacus"}]})
+    message = r"weir\.yaml: pools\[0\]\.profile: unknown profile 'abacus', allowed: 70b-4xh100, "
+    with pytest.raises(ConfigError, match=message):
+        check_relations(unknown, source="weir.yaml")
