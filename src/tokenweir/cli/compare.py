@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -35,6 +36,11 @@ from tokenweir.cli.study_options import (
     slo_from,
     wishes_from,
 )
+from tokenweir.study.report.page import check_report
+
+if TYPE_CHECKING:
+    # Takes longer to import than --help has to spare.
+    from tokenweir.study.compare.run import Comparison
 
 __all__ = ["register"]
 
@@ -66,11 +72,7 @@ def compare(
     as_json: Json = False,
 ) -> None:
     """Run two policies on common random numbers: paired differences with 95 % intervals."""
-    from tokenweir.study.compare.columns import Columns
-    from tokenweir.study.compare.report import comparison_page
-    from tokenweir.study.compare.run import Comparison, comparison_document, run_pairs
-    from tokenweir.study.compare.tables import comparison_table
-    from tokenweir.study.report.page import check_report, write_page
+    from tokenweir.study.compare.run import Comparison
     from tokenweir.study.sweep.contenders import contenders_from
     from tokenweir.study.sweep.measure import Job
     from tokenweir.study.sweep.plan import Cell
@@ -94,17 +96,34 @@ def compare(
     )
     check_report(html)
     at_once = jobs_from(jobs, backend=backend)
-    collect_seldom()
     comparison = Comparison(job, (ours, theirs), chosen)
+    _run(comparison, processes=at_once, backend=backend, html=html, as_json=as_json)
+
+
+def _run(
+    comparison: Comparison,
+    *,
+    processes: int,
+    backend: str | None,
+    html: Path | None,
+    as_json: bool,
+) -> None:
+    from tokenweir.study.compare.columns import Columns
+    from tokenweir.study.compare.report import comparison_page
+    from tokenweir.study.compare.run import comparison_document, run_pairs
+    from tokenweir.study.compare.tables import comparison_table
+    from tokenweir.study.report.page import write_page
+
     runs: list[Columns] = []
+    collect_seldom()
     try:
-        with progress("runs", total=2 * len(chosen)) as bar:
+        with progress("runs", total=2 * len(comparison.seeds)) as bar:
 
             def keep(columns: Columns) -> None:
                 runs.append(columns)
                 bar.advance(bar.task_ids[0])
 
-            run_pairs(comparison, processes=at_once, backend=backend, on_run=keep)
+            run_pairs(comparison, processes=processes, backend=backend, on_run=keep)
     finally:
         # Whatever ended it: what has been measured is shown.
         if len(runs) > 1:

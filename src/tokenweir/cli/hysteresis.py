@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Annotated, Any
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -35,7 +37,12 @@ from tokenweir.cli.study_options import (
 )
 from tokenweir.core.policy import DEFAULT_POLICY
 from tokenweir.core.units import s_from_ns
-from tokenweir.study.plan import TRACE_NAMES
+from tokenweir.study.plan import TRACE_NAMES, experiment_from
+from tokenweir.study.report.page import check_report
+
+if TYPE_CHECKING:
+    # Takes longer to import than --help has to spare.
+    from tokenweir.study.hysteresis.run import Climb
 
 __all__ = ["register"]
 
@@ -74,11 +81,8 @@ def hysteresis(
     as_json: Json = False,
 ) -> None:
     """Lead load up and down: the goodput that is missing on the way down is the area."""
-    from tokenweir.study.hysteresis.report import hysteresis_page
-    from tokenweir.study.hysteresis.run import climbs, hysteresis_rows, measured_climbs
+    from tokenweir.study.hysteresis.run import climbs
     from tokenweir.study.hysteresis.stairs import Stairs, climbed
-    from tokenweir.study.plan import experiment_from
-    from tokenweir.study.report.page import check_report, write_page
     from tokenweir.study.sweep.contenders import contenders_from
 
     stairs = Stairs(low, high, by, s_from_ns(duration(hold, option="--hold")))
@@ -97,29 +101,41 @@ def hysteresis(
     # Whatever is wrong with trace or profile is said before the first run.
     climbed(stairs, experiment_from(wishes).engine, trace=file, seed=chosen[0])
     runs = climbs(contenders, trace=file, stairs=stairs, seeds=chosen, wishes=wishes)
-    measured: list[tuple[Any, dict[str, Any]]] = []
+    what = {"trace": file, "profile": profile, "hold_s": stairs.seconds, "declared": declared}
+    what |= {"retry": retry, "retries": retries, "timeout": timeout}
+    what["slo"] = dataclasses.asdict(wishes.slo)
+    _run(runs, what=what, processes=at_once, backend=backend, html=html, as_json=as_json)
+
+
+def _run(
+    runs: Sequence[Climb],
+    *,
+    what: dict[str, Any],
+    processes: int,
+    backend: str | None,
+    html: Path | None,
+    as_json: bool,
+) -> None:
+    from tokenweir.study.hysteresis.report import hysteresis_page
+    from tokenweir.study.hysteresis.run import hysteresis_rows, measured_climbs
+    from tokenweir.study.report.page import write_page
+
+    measured: list[tuple[Climb, dict[str, Any]]] = []
     collect_seldom()
     try:
         with progress("runs", total=len(runs)) as bar:
 
-            def keep(run: Any, figures: dict[str, Any]) -> None:
+            def keep(run: Climb, figures: dict[str, Any]) -> None:
                 measured.append((run, figures))
                 bar.advance(bar.task_ids[0])
 
-            measured_climbs(runs, processes=at_once, backend=backend, on_run=keep)
+            measured_climbs(runs, processes=processes, backend=backend, on_run=keep)
     finally:
         # Whatever ended it: what has been measured is shown.
         document = {
-            "trace": file,
-            "profile": profile,
-            "hold_s": stairs.seconds,
-            "declared": declared,
-            "retry": retry,
-            "retries": retries,
-            "timeout": timeout,
-            "slo": dataclasses.asdict(wishes.slo),
+            **what,
             "is_complete": len(measured) == len(runs),
-            "rows": hysteresis_rows(measured, stairs=stairs),
+            "rows": hysteresis_rows(measured, stairs=runs[0].stairs),
         }
         if html is not None:
             write_page(hysteresis_page(document, command=command_line()), html)

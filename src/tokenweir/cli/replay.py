@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 import typer
@@ -39,7 +40,10 @@ from tokenweir.cli.study_options import (
     wishes_from,
 )
 from tokenweir.core.policy import DEFAULT_POLICY, POLICIES
+from tokenweir.study.bound.efficiency import Yardstick, yardsticks_for
+from tokenweir.study.experiment import Experiment
 from tokenweir.study.plan import experiment_from, policies_from, surge_from
+from tokenweir.study.replay import Replay, prepared_seeds, replay_rows
 
 __all__ = ["register", "replay"]
 
@@ -81,8 +85,6 @@ def replay(
     as_json: Json = False,
 ) -> None:
     """Replay a trace under a policy at a multiple of the engine's capacity."""
-    from tokenweir.study.replay import prepared_seeds, replay_rows
-
     policies, chosen = policies_from(policy), seeds_of(seeds)
     wishes = wishes_from(
         profile=profile,
@@ -108,27 +110,7 @@ def replay(
         requests=requests,
         surge=surge_from(step),
     )
-    yardsticks = []
-    if bound:
-        from tokenweir.study.bound.efficiency import yardsticks_for
-
-        with progress("bounds", total=2 * len(ready)) as bar:
-            yardsticks = yardsticks_for(
-                experiment,
-                [replay.arrivals for replay in ready],
-                on_figure=lambda: bar.advance(bar.task_ids[0]),
-            )
-    collect_seldom()
-    with progress("runs", total=len(policies) * len(chosen)) as bar:
-        rows = replay_rows(
-            ready,
-            experiment,
-            policies=policies,
-            seeds=chosen,
-            yardsticks=yardsticks,
-            processes=processes() if len(chosen) > 1 else 1,
-            on_run=lambda: bar.advance(bar.task_ids[0]),
-        )
+    rows = _rows(ready, experiment, policies=policies, seeds=chosen, bound=bound)
     if as_json:
         print_json({"rows": rows})
         return
@@ -139,6 +121,35 @@ def replay(
     if len(chosen) > 1:
         title += f", mean of {len(chosen)} seeds"
     _show(rows, title=title)
+
+
+def _rows(
+    ready: Sequence[Replay],
+    experiment: Experiment,
+    *,
+    policies: Sequence[str],
+    seeds: Sequence[int],
+    bound: bool,
+) -> list[dict[str, Any]]:
+    yardsticks: list[Yardstick] = []
+    if bound:
+        with progress("bounds", total=2 * len(ready)) as bar:
+            yardsticks = yardsticks_for(
+                experiment,
+                [replay.arrivals for replay in ready],
+                on_figure=lambda: bar.advance(bar.task_ids[0]),
+            )
+    collect_seldom()
+    with progress("runs", total=len(policies) * len(seeds)) as bar:
+        return replay_rows(
+            ready,
+            experiment,
+            policies=policies,
+            seeds=seeds,
+            yardsticks=yardsticks,
+            processes=processes() if len(seeds) > 1 else 1,
+            on_run=lambda: bar.advance(bar.task_ids[0]),
+        )
 
 
 def _show(rows: list[dict[str, Any]], *, title: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -30,6 +30,11 @@ from tokenweir.cli.study_options import (
     wishes_from,
 )
 from tokenweir.core.errors import ConfigError
+from tokenweir.study.report.page import check_report
+
+if TYPE_CHECKING:
+    # Takes longer to import than --help has to spare.
+    from tokenweir.study.sweep.plan import PlanRow, SweepPlan
 
 __all__ = ["register"]
 
@@ -74,33 +79,19 @@ def sweep(
     as_json: Json = False,
 ) -> None:
     """Measure goodput of policies over loads, seeds, profiles and traces."""
-    from tokenweir.study.report.page import check_report, write_page
-    from tokenweir.study.sweep.document import run_sweep, sweep_document
-    from tokenweir.study.sweep.plan import loads_from, plan_named, sweep_plan
-    from tokenweir.study.sweep.report import sweep_page
-    from tokenweir.study.sweep.run import sweep_workloads
-    from tokenweir.study.sweep.store import Store
+    from tokenweir.study.sweep.plan import plan_named, sweep_plan
 
-    row = plan_named(plan)
-    slo = {
-        "ttft_ns": None if slo_ttft is None else duration(slo_ttft, option="--slo-ttft"),
-        "tpot_ns": None if slo_tpot is None else duration(slo_tpot, option="--slo-tpot"),
-        "unloaded_ratio": slo_unloaded,
-    }
-    changes: dict[str, Any] = {
-        "traces": _words(trace),
-        "profiles": _words(profile),
-        "policies": _words(policy),
-        "loads": None if load is None else loads_from(load),
-        "warmup": warmup,
-        "cooldown": cooldown,
-        "slo": dataclasses.replace(row.slo, **_given(slo)),
-    }
-    row = dataclasses.replace(row, **_given(changes))
-    if load is not None:
-        row = dataclasses.replace(row, tuning_loads=())
-    if requests is not None:
-        row = dataclasses.replace(row, requests=_requests(requests))
+    row = _changed(
+        plan_named(plan),
+        traces=_words(trace),
+        profiles=_words(profile),
+        policies=_words(policy),
+        load=load,
+        requests=requests,
+        warmup=warmup,
+        cooldown=cooldown,
+        slo=(slo_ttft, slo_tpot, slo_unloaded),
+    )
     asked = sweep_plan(
         row,
         name=plan,
@@ -110,14 +101,58 @@ def sweep(
     )
     if tune_requests < 2:
         raise ConfigError(f"--tune-requests {tune_requests} is not allowed, allowed: 2 or more")
-    at_once = jobs_from(jobs, backend=backend)
     check_report(html)
+    at_once = jobs_from(jobs, backend=backend)
+    _run(asked, processes=at_once, backend=backend, out=out, html=html, as_json=as_json)
+
+
+def _changed(
+    row: PlanRow,
+    *,
+    load: str | None,
+    requests: str | None,
+    slo: tuple[str | None, str | None, float | None],
+    **changes: Any,
+) -> PlanRow:
+    """Return a plan's row with what the command line changes in it; None changes nothing."""
+    from tokenweir.study.sweep.plan import loads_from
+
+    ttft, tpot, unloaded = slo
+    bounds = {
+        "ttft_ns": None if ttft is None else duration(ttft, option="--slo-ttft"),
+        "tpot_ns": None if tpot is None else duration(tpot, option="--slo-tpot"),
+        "unloaded_ratio": unloaded,
+    }
+    changes["slo"] = dataclasses.replace(row.slo, **_given(bounds))
+    if load is not None:
+        changes |= {"loads": loads_from(load), "tuning_loads": ()}
+    row = dataclasses.replace(row, **_given(changes))
+    if requests is not None:
+        row = dataclasses.replace(row, requests=_requests(requests))
+    return row
+
+
+def _run(
+    asked: SweepPlan,
+    *,
+    processes: int,
+    backend: str | None,
+    out: Path | None,
+    html: Path | None,
+    as_json: bool,
+) -> None:
+    from tokenweir.study.report.page import write_page
+    from tokenweir.study.sweep.document import run_sweep, sweep_document
+    from tokenweir.study.sweep.report import sweep_page
+    from tokenweir.study.sweep.run import sweep_workloads
+    from tokenweir.study.sweep.store import Store
+
     workloads = sweep_workloads(asked)
     store = Store(out)
     collect_seldom()
     try:
         with phases() as on_phase:
-            run_sweep(asked, store, processes=at_once, backend=backend, on_phase=on_phase)
+            run_sweep(asked, store, processes=processes, backend=backend, on_phase=on_phase)
     finally:
         # Whatever ended it: what has been measured is shown.
         store.close()

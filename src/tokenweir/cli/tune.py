@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -35,6 +35,11 @@ from tokenweir.cli.study_options import (
     wishes_from,
 )
 from tokenweir.core.policy import DEFAULT_POLICY
+from tokenweir.study.report.page import check_report
+
+if TYPE_CHECKING:
+    # Takes longer to import than --help has to spare.
+    from tokenweir.study.tune.run import Tuning
 
 __all__ = ["register"]
 
@@ -75,13 +80,9 @@ def tune(
 ) -> None:
     """Tune a policy's settings on one part of a trace, and judge them on the rest."""
     from tokenweir.study.knobs import knobs_from
-    from tokenweir.study.report.page import check_report, write_page
     from tokenweir.study.sweep.measure import Job
     from tokenweir.study.sweep.plan import Cell, loads_from
-    from tokenweir.study.sweep.store import Store
-    from tokenweir.study.tune.report import tuning_page
-    from tokenweir.study.tune.run import Tuning, halves, tuning_document
-    from tokenweir.study.tune.run import tune as tune_now
+    from tokenweir.study.tune.run import Tuning, halves
     from tokenweir.study.tune.search import Search
 
     loads, chosen = loads_from(load), seeds_of(seeds)
@@ -102,12 +103,30 @@ def tune(
     tuning = Tuning(Search(first, names, loads, chosen, goal, attainment), second)
     at_once = jobs_from(jobs, backend=backend)
     check_report(html)
+    _run(tuning, processes=at_once, backend=backend, out=out, html=html, as_json=as_json)
+
+
+def _run(
+    tuning: Tuning,
+    *,
+    processes: int,
+    backend: str | None,
+    out: Path | None,
+    html: Path | None,
+    as_json: bool,
+) -> None:
+    from tokenweir.study.report.page import write_page
+    from tokenweir.study.sweep.store import Store
+    from tokenweir.study.tune.report import tuning_page
+    from tokenweir.study.tune.run import tune as tune_now
+    from tokenweir.study.tune.run import tuning_document
+
     store = Store(out)
     collect_seldom()
     try:
         with phases() as on_phase:
             on_job = on_phase("runs", None)
-            tune_now(tuning, store, processes=at_once, backend=backend, on_job=on_job)
+            tune_now(tuning, store, processes=processes, backend=backend, on_job=on_job)
     finally:
         # Whatever ended it: what is known is shown.
         store.close()
