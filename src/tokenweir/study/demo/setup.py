@@ -112,13 +112,8 @@ def gateway_config(
         "admin": {"listen": {"host": "127.0.0.1", "port": ports[1]}},
         "pools": [
             {
-                # Twenty requests pool less risk than two hundred: some of the pool is kept back.
                 "replicas": [
-                    {
-                        "url": engine_url,
-                        "name": "engine",
-                        "kv_tokens": setup.profile.kv_tokens * 95 // 100,
-                    }
+                    {"url": engine_url, "name": "engine", "kv_tokens": setup.profile.kv_tokens}
                 ],
                 "policy": side.policy,
                 "profile": setup.profile_name,
