@@ -15,6 +15,7 @@ from tokenweir.core.policy import Policy, policy
 from tokenweir.core.profile import EngineProfile
 from tokenweir.core.queues import QueueLimits
 from tokenweir.core.request import Outcome, Request, Usage
+from tokenweir.core.returns import ReturnConfig
 from tokenweir.core.units import NS_PER_MS, NS_PER_S, Nanos, ReplicaId, ReservationId, TicketId
 
 __all__ = [
@@ -74,8 +75,9 @@ def admitter_with(
     ledger: LedgerConfig | None = None,
     guards: GuardConfig | None = None,
     rate_hint_tokens_per_s: float | None = None,
+    returns: ReturnConfig | None = None,
 ) -> Admitter:
-    """Build an admitter over equal replicas."""
+    """Build an admitter over equal replicas; it paces no returns unless told to."""
     admitter = Admitter(
         small_policy(name),
         rng=FixedRng(),
@@ -84,6 +86,7 @@ def admitter_with(
             ledger=ledger or LedgerConfig(),
             guards=guards or GuardConfig(),
             rate_hint_tokens_per_s=rate_hint_tokens_per_s,
+            returns=returns,
         ),
     )
     for replica in replicas:

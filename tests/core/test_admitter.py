@@ -475,7 +475,7 @@ def test_advice_when_chance_differs_then_returns_are_spread() -> None:
         admitter = Admitter(
             small_policy("ledger"),
             rng=FixedRng(draw),
-            config=AdmitterConfig(queue=NO_QUEUE, rate_hint_tokens_per_s=50.0),
+            config=AdmitterConfig(queue=NO_QUEUE, returns=None, rate_hint_tokens_per_s=50.0),
         )
         admitter.add_replica(ONE, kv_tokens=1_000)
         fill(admitter)

@@ -14,6 +14,7 @@ from tokenweir.core.gates import (
     is_open,
     is_possible,
     is_served,
+    may_retry,
 )
 from tokenweir.core.reasons import ReasonCode
 from tokenweir.core.request import Request
@@ -49,7 +50,7 @@ def unhealthy(*, kv_tokens: int | None = 1_000) -> Account:
 
 def test_gates_when_listed_then_ask_in_this_order() -> None:
     """What is final for the caller is said before what may pass."""
-    assert (is_open, is_possible, is_in_time, is_served) == GATES
+    assert (is_open, is_possible, is_in_time, is_served, may_retry) == GATES
 
 
 def test_gates_when_nothing_is_wrong_then_let_pass() -> None:

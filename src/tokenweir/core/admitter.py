@@ -47,12 +47,14 @@ from tokenweir.core.placement import NO_SHORTAGE, place, roomiest
 from tokenweir.core.policy import Policy
 from tokenweir.core.profile import EngineProfile
 from tokenweir.core.queues import Ahead, PoolQueue, QueueEntry, QueueLimits, ordering
-from tokenweir.core.reasons import REASONS, ReasonCode
-from tokenweir.core.request import Outcome, Priority, Request, Usage
+from tokenweir.core.reasons import REASONS, ReasonCode, Scope
+from tokenweir.core.request import Outcome, Priority, Request, ReturnTicket, Usage
 from tokenweir.core.retry import Rng, expected_wait_ns, retry_after_ns
+from tokenweir.core.returns import ReturnConfig, ReturnDesk, Standing, ticket_of
 from tokenweir.core.service_rate import ServiceRate
 from tokenweir.core.signals import Signals
 from tokenweir.core.snapshot import Snapshot, view_of
+from tokenweir.core.standing_queue import wait_fraction
 from tokenweir.core.tenants import TenantConfig, TenantHoldings
 from tokenweir.core.units import Nanos, ReplicaId, ReservationId, TicketId
 
@@ -60,6 +62,9 @@ __all__ = ["Admitter", "AdmitterConfig"]
 
 # What observe mode cannot let through: nothing is there to serve it.
 _NEVER_OVERRIDDEN = frozenset({ReasonCode.NO_HEALTHY_REPLICA, ReasonCode.DRAINING})
+# Whose limit was hit where returns are paced: what all share. A tenant's own limit, or this
+# gateway's end, says nothing of when the pool has room.
+_PACED_SCOPES = frozenset({Scope.POOL, Scope.ENGINE})
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +82,8 @@ class AdmitterConfig:
         guards: What guarded policies keep besides the pool.
         headroom: What is kept free because predictions are wrong.
         limit: How the outer limit of limited policies moves.
+        returns: How returns are paced and retries bounded; None to advise each refused request by
+            itself, and let every retry through.
         rate_hint_tokens_per_s: Service rate to start from, or None to measure it.
         audit_rows_max: Refusals kept for listing.
     """
@@ -91,6 +98,7 @@ class AdmitterConfig:
     guards: GuardConfig = field(default_factory=GuardConfig)
     headroom: HeadroomConfig = field(default_factory=HeadroomConfig)
     limit: AimdConfig = field(default_factory=AimdConfig)
+    returns: ReturnConfig | None = field(default_factory=ReturnConfig)
     rate_hint_tokens_per_s: float | None = None
     audit_rows_max: int = 1_000
 
@@ -129,6 +137,11 @@ class Admitter:
         self._holdings = TenantHoldings(self.config.tenants)
         # Cheapest-first alone asks for a size, which costs a look at the distribution.
         self._is_sized = self.config.ordering == "shortest_with_ageing"
+        self._desk = None
+        if self.config.returns is not None:
+            self._desk = ReturnDesk(
+                self.config.returns, weight_of=lambda tenant: self.config.tenants.of(tenant).weight
+            )
         self._rate = ServiceRate(hint_tokens_per_s=self.config.rate_hint_tokens_per_s)
         self._audit = RefusalAudit(rows_max=self.config.audit_rows_max)
         self._accounts: tuple[Account, ...] = ()
@@ -205,7 +218,7 @@ class Admitter:
             self._note_refusal(request, decision, is_enforced=True)
         else:
             self.counts["queued"] += 1
-            entry = self._entry(request, estimate)
+            entry = self._entry(request, estimate, is_returning=decision.is_returning)
             entry.expires_ns = decision.expires_ns
             self._make_room(entry)
             self._queue.push(entry)
@@ -275,7 +288,7 @@ class Admitter:
     def refuse(self, request: Request, reason: ReasonCode, *, now_ns: Nanos) -> Reject:
         """Refuse for a reason found outside, with advice and audit like any other refusal."""
         self._tick(now_ns)
-        reject = self._reject(reason, self.policy.cost(request))
+        reject = self._reject(reason, self.policy.cost(request), request=request)
         self._note_refusal(request, reject, is_enforced=True)
         return reject
 
@@ -344,6 +357,8 @@ class Admitter:
         """
         self._ledger.check_invariants()
         self._queue.check_invariants()
+        if self._desk is not None:
+            self._desk.slots.check_invariants()
 
     def _limit_of(self, profile: EngineProfile | None) -> AimdConfig | None:
         """Return how a replica's outer limit moves; its bounds are those of queue and guards."""
@@ -359,12 +374,27 @@ class Admitter:
 
     def _decide(self, request: Request, estimate: Estimate) -> Account | Enqueue | Reject:
         """Return the replica that takes the request now, or its place, or its refusal."""
+        desk, now_ns = self._desk, self._now_ns
+        comer = None if desk is None else desk.look(request, now_ns=now_ns)
         candidate = Candidate(
-            request, estimate, self.policy.capacity, self._accounts, self._is_draining, self._now_ns
+            request,
+            estimate,
+            self.policy.capacity,
+            self._accounts,
+            self._is_draining,
+            now_ns,
+            desk,
+            comer,
         )
         reason = first_refusal(candidate)
         if reason is not None:
-            return self._reject(reason, estimate)
+            return self._reject(reason, estimate, request=request)
+        is_returning = False
+        if desk is not None and comer is not None:
+            desk.enter(request, comer, cost_tokens=estimate.tokens, now_ns=now_ns)
+            is_returning = comer.standing is Standing.IN_SLOT
+            if comer.standing is not Standing.FIRST:
+                self.counts[f"returned_{comer.standing.value}"] += 1
         if self._holdings.is_at_cap(request.tenant):
             shortage = self._cap_shortage(request.tenant)
         elif not self._queue.entries:
@@ -380,22 +410,23 @@ class Admitter:
                 head.admitted_as if head else request.priority,
             )
             shortage = behind if isinstance(behind, Shortage) else NO_SHORTAGE
-        return self._enqueue_or_reject(request, estimate, shortage=shortage)
+        entry = self._entry(request, estimate, is_returning=is_returning)
+        return self._enqueue_or_reject(entry, shortage=shortage)
 
-    def _enqueue_or_reject(
-        self, request: Request, estimate: Estimate, *, shortage: Shortage
-    ) -> Enqueue | Reject:
+    def _enqueue_or_reject(self, entry: QueueEntry, *, shortage: Shortage) -> Enqueue | Reject:
         now_ns = self._now_ns
         self._rate.note_short(now_ns=now_ns)
+        request, estimate = entry.request, entry.estimate
         limits, priority = self.config.queue, request.priority
+        refuse = partial(self._reject, estimate=estimate, request=request, shortage=shortage)
         if limits.items_max == 0:
-            return self._reject(shortage.reason, estimate, shortage=shortage)
+            return refuse(shortage.reason)
         queue = self._queue
         if not queue.has_room(estimate, priority) and (
             queue.displaceable(estimate, priority=priority, tenant=request.tenant) is None
         ):
-            return self._reject(ReasonCode.QUEUE_FULL, estimate, shortage=shortage)
-        ahead = queue.ahead_of(self._entry(request, estimate))
+            return refuse(ReasonCode.QUEUE_FULL)
+        ahead = queue.ahead_of(entry)
         wait_ns = self._wait_ns(shortage, ahead=ahead)
         # An assumed rate is good enough for advice, but not to turn away what might be served.
         is_rate_known = self._rate.tokens_per_s(now_ns=now_ns) is not None
@@ -408,30 +439,26 @@ class Admitter:
             if reading is not None:
                 own_ns, all_ns = reading
                 slo_ns = first_token_slo_ns(estimate, limits, accounts=healthy)
-                first_ns = int(slo_ns * self.config.guards.slo_fraction)
+                fraction = self._first_token_fraction()
+                first_ns = int(slo_ns * fraction)
                 bound_ns = min(limits.wait_ns_max_of(priority), first_ns - own_ns)
                 least_ns = max(least_ns, all_ns - own_ns)
                 wait_ns = max(wait_ns, least_ns)
         if least_ns > bound_ns or bound_ns <= 0:
-            return self._reject(shortage.reason, estimate, shortage=shortage, ahead=ahead)
+            return refuse(shortage.reason, ahead=ahead)
         expires_ns = now_ns + bound_ns
         if request.deadline_ns is not None:
             if now_ns + least_ns >= request.deadline_ns:
-                return self._reject(
-                    ReasonCode.DEADLINE_UNREACHABLE, estimate, shortage=shortage, ahead=ahead
-                )
+                return refuse(ReasonCode.DEADLINE_UNREACHABLE, ahead=ahead)
             expires_ns = min(expires_ns, request.deadline_ns)
-        return Enqueue(TicketId(request.request_id), int(ahead.items), wait_ns, expires_ns)
+        return Enqueue(
+            entry.ticket_id, int(ahead.items), wait_ns, expires_ns, is_returning=entry.is_returning
+        )
 
-    def _entry(self, request: Request, estimate: Estimate) -> QueueEntry:
+    def _entry(self, request: Request, estimate: Estimate, *, is_returning: bool) -> QueueEntry:
         """Return what would wait; it expires when its class's wait is over, or told otherwise."""
         wait_ns = self.config.queue.wait_ns_max_of(request.priority)
-        size = 0.0
-        if self._is_sized:
-            predicted = self._predicted
-            size = estimate.tokens
-            if predicted is not None:
-                size = estimate.unread_tokens + predicted.mean_output_tokens(request)
+        size = self._mean_tokens(request, estimate) if self._is_sized else 0.0
         return QueueEntry(
             TicketId(request.request_id),
             request,
@@ -439,7 +466,19 @@ class Admitter:
             self._now_ns,
             self._now_ns + wait_ns,
             size_tokens=size,
+            is_returning=is_returning,
         )
+
+    def _first_token_fraction(self) -> float:
+        """Return the part of the first token's bound that may be used now."""
+        fraction = self.config.guards.slo_fraction
+        if self._desk is not None:
+            now_ns = self._now_ns
+            fraction *= wait_fraction(
+                self._desk.load.tokens_per_s(now_ns=now_ns),
+                rate_tokens_per_s=self._rate.tokens_per_s(now_ns=now_ns),
+            )
+        return fraction
 
     def _make_room(self, entry: QueueEntry) -> None:
         """Drop whom a newcomer displaces from a full queue."""
@@ -492,6 +531,8 @@ class Admitter:
             opened.forecast = self._predicted.forecast(request)
         self._open[reservation_id] = opened
         self._holdings.open(request.tenant, tokens=estimate.tokens)
+        if self._desk is not None:
+            self._desk.note_admitted(request, cost_tokens=estimate.tokens, now_ns=self._now_ns)
         fairness.charge(
             request.tenant,
             weight=self.config.tenants.of(request.tenant).weight,
@@ -553,6 +594,7 @@ class Admitter:
         reason: ReasonCode,
         estimate: Estimate,
         *,
+        request: Request,
         shortage: Shortage | None = None,
         ahead: Ahead | None = None,
     ) -> Reject:
@@ -563,14 +605,43 @@ class Admitter:
             placed = self._place(estimate, Priority.P1)
             shortage = placed if isinstance(placed, Shortage) else NO_SHORTAGE
         wait_ns = self._wait_ns(shortage, ahead=self._queue.sums if ahead is None else ahead)
+        advice_ns, ticket = self._advice(reason, estimate, request=request, wait_ns=wait_ns)
         return Reject(
             reason,
-            retry_after_ns=retry_after_ns(wait_ns, rng=self._rng),
+            retry_after_ns=advice_ns,
             wait_ns=wait_ns,
+            ticket=ticket,
             used_tokens=shortage.used_tokens,
             limit_tokens=shortage.limit_tokens,
             cost_tokens=estimate.tokens,
         )
+
+    def _advice(
+        self, reason: ReasonCode, estimate: Estimate, *, request: Request, wait_ns: Nanos
+    ) -> tuple[Nanos | None, ReturnTicket | None]:
+        """Return when the client may come back, from now, and the ticket for it, if any."""
+        row = REASONS[reason]
+        if not row.is_advised:
+            return None, None
+        rate = self._rate.tokens_per_s(now_ns=self._now_ns)
+        # While no rate is known nobody can be paced by it.
+        if self._desk is None or rate is None or row.scope not in _PACED_SCOPES:
+            return retry_after_ns(wait_ns, rng=self._rng), None
+        slot = self._desk.advise(
+            request,
+            cost_tokens=int(self._mean_tokens(request, estimate)),
+            rate_tokens_per_s=rate,
+            wait_ns=wait_ns,
+            now_ns=self._now_ns,
+            rng=self._rng,
+        )
+        return (None, None) if slot is None else (slot.told_ns - self._now_ns, ticket_of(slot))
+
+    def _mean_tokens(self, request: Request, estimate: Estimate) -> float:
+        predicted = self._predicted
+        if predicted is None:
+            return estimate.tokens
+        return estimate.unread_tokens + predicted.mean_output_tokens(request)
 
     def _wait_ns(self, shortage: Shortage, *, ahead: Ahead) -> Nanos:
         """Predict how long until what is ahead and what is missing has been served."""
@@ -607,7 +678,7 @@ class Admitter:
             self._drop(entry, self._expiry_reason(entry))
 
     def _drop(self, entry: QueueEntry, reason: ReasonCode) -> None:
-        reject = self._reject(reason, entry.estimate)
+        reject = self._reject(reason, entry.estimate, request=entry.request)
         self._note_refusal(entry.request, reject, is_enforced=True)
         self._pending.append(Expire(entry.ticket_id, reject, self._now_ns - entry.enqueued_ns))
 

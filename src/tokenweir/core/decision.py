@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from tokenweir.core.reasons import REASONS, ReasonCode, ReasonRow
+from tokenweir.core.request import ReturnTicket
 from tokenweir.core.retry import RETRY_AFTER_NS_MAX
 from tokenweir.core.units import Nanos, ReplicaId, ReservationId, TicketId
 
@@ -38,6 +39,7 @@ class Reject:
         used_tokens: What was in use of ``limit_tokens`` when it was decided.
         limit_tokens: The limit that was hit, 0 where it is not one of tokens.
         cost_tokens: What the request would have reserved.
+        ticket: For the time it may come back, to be sealed for its client.
     """
 
     reason: ReasonCode
@@ -46,6 +48,7 @@ class Reject:
     used_tokens: int = 0
     limit_tokens: int = 0
     cost_tokens: int = 0
+    ticket: ReturnTicket | None = None
 
     @property
     def row(self) -> ReasonRow:
@@ -89,12 +92,14 @@ class Enqueue:
         position: Requests ahead of it, 0 for the next one.
         expected_wait_ns: Predicted from the backlog and the service rate.
         expires_ns: When it will be dropped at the latest.
+        is_returning: Whether it was told to come back now, and goes before others of its tenant.
     """
 
     ticket_id: TicketId
     position: int
     expected_wait_ns: Nanos
     expires_ns: Nanos
+    is_returning: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from tokenweir.core.capacity import CapacityTest
 from tokenweir.core.cost import Estimate
 from tokenweir.core.reasons import ReasonCode
 from tokenweir.core.request import Request
+from tokenweir.core.returns import Comer, ReturnDesk
 from tokenweir.core.units import Nanos
 
 __all__ = ["GATES", "Candidate", "Gate", "first_refusal"]
@@ -30,6 +31,8 @@ class Candidate:
     accounts: Sequence[Account]
     is_draining: bool
     now_ns: Nanos
+    desk: ReturnDesk | None = None
+    comer: Comer | None = None
 
 
 Gate = Callable[[Candidate], ReasonCode | None]
@@ -73,7 +76,20 @@ def is_served(candidate: Candidate) -> ReasonCode | None:
     return ReasonCode.NO_HEALTHY_REPLICA
 
 
-GATES: tuple[Gate, ...] = (is_open, is_possible, is_in_time, is_served)
+def may_retry(candidate: Candidate) -> ReasonCode | None:
+    """Refuse a retry that nobody asked for beyond what its tenant may; see ``ReturnDesk``."""
+    desk, comer = candidate.desk, candidate.comer
+    if desk is None or comer is None:
+        return None
+    return desk.refusal(
+        candidate.request,
+        comer,
+        cost_tokens=candidate.estimate.tokens,
+        now_ns=candidate.now_ns,
+    )
+
+
+GATES: tuple[Gate, ...] = (is_open, is_possible, is_in_time, is_served, may_retry)
 
 
 def first_refusal(candidate: Candidate) -> ReasonCode | None:

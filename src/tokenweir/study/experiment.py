@@ -22,6 +22,7 @@ from tokenweir.core.lengths import LengthMode
 from tokenweir.core.policy import policy
 from tokenweir.core.profile import EngineProfile
 from tokenweir.core.queues import QueueLimits
+from tokenweir.core.returns import ReturnConfig
 from tokenweir.core.units import ns_from_s
 from tokenweir.profiles import profile
 from tokenweir.sim.clients import ClientModel
@@ -67,6 +68,8 @@ class Experiment:
         guards: What guarded policies keep; its pace is that of ``slo``.
         fairness: Row of ``FAIRNESS``: whose turn it is among tenants.
         ordering: Row of ``ORDERINGS``: the order inside a tenant.
+        returns: How returns are paced and retries bounded, or None, as in the article, to advise
+            each refused request by itself.
         slo: What good means.
         checks: Recount the accounts once a simulated second.
     """
@@ -85,6 +88,7 @@ class Experiment:
     guards: GuardConfig = field(default_factory=GuardConfig)
     fairness: str = "vtc"
     ordering: str = "fifo"
+    returns: ReturnConfig | None = None
     slo: Slo = field(default_factory=Slo)
     checks: bool = True
 
@@ -139,6 +143,7 @@ def admitter_of(experiment: Experiment, *, seed: int) -> Admitter:
         ledger=LedgerConfig(lease_ns=None, abort_time_ns=0),
         calibration=CalibrationConfig(gain=1.0),
         guards=replace(experiment.guards, tpot_ns=experiment.slo.tpot_ns),
+        returns=experiment.returns,
         rate_hint_tokens_per_s=experiment.engine.tokens_per_s,
     )
     return Admitter(chosen, rng=random.Random(seed), config=config)

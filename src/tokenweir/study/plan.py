@@ -8,6 +8,7 @@ from tokenweir.core.errors import ConfigError
 from tokenweir.core.fairness import FAIRNESS
 from tokenweir.core.policy import POLICIES, policy
 from tokenweir.core.queues import ORDERINGS, QueueLimits
+from tokenweir.core.returns import ReturnConfig
 from tokenweir.core.units import Nanos
 from tokenweir.engine.batch import DISCIPLINES
 from tokenweir.profiles import profile
@@ -63,6 +64,7 @@ class Wishes:
         checks: Recount the accounts once a simulated second.
         fairness: Row of ``FAIRNESS``.
         ordering: Row of ``ORDERINGS``.
+        paces_returns: Whether refused requests get return slots, and retries a budget.
     """
 
     profile: str
@@ -78,6 +80,7 @@ class Wishes:
     checks: bool
     fairness: str = "vtc"
     ordering: str = "fifo"
+    paces_returns: bool = True
 
 
 def experiment_from(wishes: Wishes) -> Experiment:
@@ -119,6 +122,7 @@ def experiment_from(wishes: Wishes) -> Experiment:
         checks=wishes.checks,
         fairness=wishes.fairness,
         ordering=wishes.ordering,
+        returns=ReturnConfig() if wishes.paces_returns else None,
     )
 
 

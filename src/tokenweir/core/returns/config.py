@@ -30,7 +30,7 @@ class ReturnConfig:
         attempts_max: Attempts of one request, 1 or more; further ones are refused.
     """
 
-    share_min: float = 0.25
+    share_min: float = 0.05
     share_max: float = 0.5
     wait_ns_min: Nanos = 500 * NS_PER_MS
     wait_ns_max: Nanos = 60 * NS_PER_S

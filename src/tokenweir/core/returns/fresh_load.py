@@ -1,7 +1,7 @@
 """How much of the capacity do first attempts ask for?
 
 Model: expected tokens of first attempts, admitted or not, in bins of half a second.
-Rule: load = sum of the last 10 bins / 5 s; share left for returns = 1 - load / rate, kept between
+Rule: load = sum of the last 10 bins / 5 s; share left for returns = 0.9 - load / rate, kept between
 the configured bounds.
 Trade-off: a shorter window would hand out slots by the noise of arrivals, a longer one would give
 returns too little for longer after a spike.
@@ -18,6 +18,8 @@ __all__ = ["FreshLoad", "return_share"]
 
 _BIN_NS = NS_PER_S // 2
 _BINS = 10
+# A pool that is filled to the brim has a queue, and refuses first attempts.
+_FILLED_FRACTION = 0.9
 
 
 class FreshLoad:
@@ -55,5 +57,5 @@ class FreshLoad:
 
 def return_share(load_per_s: float, *, rate_per_s: float, config: ReturnConfig) -> float:
     """Return the share of capacity that returns get."""
-    left = 1.0 - load_per_s / rate_per_s if rate_per_s > 0 else 0.0
+    left = _FILLED_FRACTION - load_per_s / rate_per_s if rate_per_s > 0 else 0.0
     return min(max(left, config.share_min), config.share_max)

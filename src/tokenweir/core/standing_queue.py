@@ -1,0 +1,24 @@
+"""May a queue be as long as the first token's bound allows?
+
+Model: X = load of first attempts over the service rate. A queue that a burst has filled is worked
+off again, and lets serve what would else be refused. One that is refilled faster than it is served
+stands: its length buys nothing but waiting, and has to be worked off when the load falls.
+Rule: while X > 1.25 a newcomer's first token has to come within 0.6 of the time it may take else.
+Properties: the engine is kept as busy either way.
+Trade-off: under lasting overload a little less is served of what is long to read.
+Source: Nichols and Jacobson, Controlling queue delay, ACM Queue 10(5), 2012: good and bad queue.
+"""
+
+from __future__ import annotations
+
+__all__ = ["wait_fraction"]
+
+_STANDS_ABOVE = 1.25
+_STANDING_FRACTION = 0.6
+
+
+def wait_fraction(load_tokens_per_s: float, *, rate_tokens_per_s: float | None) -> float:
+    """Return the part of the first token's bound that newcomers are given."""
+    if rate_tokens_per_s is None or load_tokens_per_s <= _STANDS_ABOVE * rate_tokens_per_s:
+        return 1.0
+    return _STANDING_FRACTION

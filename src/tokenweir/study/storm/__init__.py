@@ -1,0 +1,1 @@
+"""What does a spike leave behind when the refused come back?"""
