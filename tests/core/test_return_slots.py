@@ -13,7 +13,7 @@ from tests.core.support import MS, FixedRng, S
 from tokenweir.core.errors import ConfigError
 from tokenweir.core.request import Priority
 from tokenweir.core.returns import ReturnConfig, ReturnSlots, Slot
-from tokenweir.core.returns.fresh_load import FreshLoad, return_share
+from tokenweir.core.returns.fresh_load import FreshLoad, Shares, Shortness, return_share
 from tokenweir.core.units import Nanos
 
 P1 = Priority.P1
@@ -43,6 +43,7 @@ def give(
         (tenant, body, 1),
         cost_tokens=cost_tokens,
         rate_tokens_per_s=rate,
+        shares=Shares(1.0, 1.0),
         wait_ns=wait_ns,
         now_ns=now_ns,
         rng=FixedRng(draw),
@@ -170,6 +171,7 @@ def test_slots_when_given_in_any_order_then_they_are_bounded_and_never_early(
             key,
             cost_tokens=cost,
             rate_tokens_per_s=RATE,
+            shares=Shares(1.0, 1.0),
             wait_ns=wait_ns,
             now_ns=now_ns,
             rng=rng,
@@ -227,6 +229,7 @@ def test_load_when_first_attempts_come_and_go_then_follows_over_five_seconds() -
         {"share_min": 0.0},
         {"share_min": 0.6, "share_max": 0.5},
         {"share_max": 1.1},
+        {"share_hoped": -0.1},
         {"wait_ns_min": 0},
         {"wait_ns_min": 2, "wait_ns_max": 1},
         {"grace_ns": -1},
@@ -244,3 +247,21 @@ def test_config_when_out_of_range_then_the_error_says_what_is_allowed(
     """One line that names what is allowed."""
     with pytest.raises(ConfigError, match="allowed: "):
         ReturnConfig(**wrong)  # type: ignore[arg-type]
+
+
+def test_share_when_the_slot_is_farther_away_then_grows_with_the_square_of_its_delay() -> None:
+    """Little in the next seconds, where the spike goes on, and more where it will be over."""
+    shares = Shares(0.1, 0.5)
+    assert [shares.at(x) for x in (0.0, 0.5, 1.0)] == pytest.approx([0.1, 0.2, 0.5])
+
+
+def test_shortness_when_overload_lasts_then_is_believed_and_when_it_ends_forgotten() -> None:
+    """A spike of 20 s is a quarter, two minutes are nearly all, an hour later nothing."""
+    shortness, seen = Shortness(), []
+    for half_second in range(241):
+        shortness.note(now_ns=half_second * S // 2)
+        if half_second in (40, 240):
+            seen.append(shortness.fraction)
+    assert seen == pytest.approx([0.284, 0.866], abs=0.001)
+    shortness.note(now_ns=3_600 * S)
+    assert shortness.fraction < 1e-9

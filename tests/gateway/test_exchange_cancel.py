@@ -24,6 +24,7 @@ from tokenweir.gateway.interrupts import Cause, Watchdog
 from tokenweir.gateway.pools import Route
 from tokenweir.http.openai_api import Endpoint
 from tokenweir.http.prompt_estimate import TokenRatios
+from tokenweir.http.returning import Tickets
 from tokenweir.ports.clock import monotonic_clock
 from tokenweir.ports.upstream import Headers, UpstreamBroken, UpstreamUnreachable
 from tokenweir.settings.model import LimitSettings, TimeoutSettings
@@ -106,6 +107,7 @@ class Bench:
             metrics=metrics,
             clock=monotonic_clock,
             ids=(str(number) for number in itertools.count()),
+            tickets=Tickets([b"k" * 32]),
         )
         self.left = asyncio.Event()
         self.sent: list[dict[str, Any]] = []

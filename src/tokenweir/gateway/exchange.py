@@ -36,6 +36,7 @@ from tokenweir.http.openai_api import (
 )
 from tokenweir.http.prompt_estimate import PromptSize, TokenRatios
 from tokenweir.http.refusals import error_object, refusal
+from tokenweir.http.returning import Tickets, attempt_number, body_hash
 from tokenweir.ports.clock import Clock
 from tokenweir.ports.events import UpstreamFault, Verdict
 from tokenweir.ports.upstream import UpstreamBroken, UpstreamResponse, UpstreamUnreachable
@@ -76,6 +77,7 @@ class Shared:
     metrics: PrometheusMetrics
     clock: Clock
     ids: Iterator[str]
+    tickets: Tickets
 
 
 class Exchange:
@@ -161,12 +163,18 @@ class Exchange:
             await self._refuse_bad(error)
             return
         self._pool = route.pool
+        headers = self._scope["headers"]
+        number = attempt_number(headers)
         request = Request(
             request_id=self._id,
             prompt_tokens=shared.ratios.prompt_tokens(parsed.model, demand.size),
             output_tokens_max=demand.output_tokens_max,
             sequences=demand.sequences,
+            attempt=number or 0,
+            counts_attempts=number is not None,
+            body_hash=body_hash(parsed.raw),
         )
+        request = shared.tickets.with_ticket(request, headers)
         fault = await self._attempt(route.pool, request, demand=demand, model=parsed.model)
         if fault is None:
             return
@@ -338,6 +346,8 @@ class Exchange:
         )
         answer = refusal(reject, message=message, param=param)
         headers = [*answer.headers, (b"x-request-id", self._wire_id)]
+        if reject.ticket is not None and self._request is not None:
+            headers += self._shared.tickets.header_for(reject.ticket, self._request)
         if lingers:
             headers.append((b"connection", b"close"))
         await send_body(

@@ -28,6 +28,7 @@ from tokenweir.gateway.interrupts import Cause, Watchdog
 from tokenweir.gateway.pools import Pools
 from tokenweir.gateway.protocol import protocol_of
 from tokenweir.http.prompt_estimate import TokenRatios
+from tokenweir.http.returning import Tickets
 from tokenweir.ports.clock import monotonic_clock
 from tokenweir.settings.model import LimitSettings, Settings
 
@@ -36,6 +37,7 @@ __all__ = ["Gateway", "bind"]
 _BACKLOG = 4_096
 # After the grace, for requests that were ended to say their last word.
 _LAST_WORDS_S = 3.0
+_TICKET_KEY_BYTES = 32
 
 _logger = logging.getLogger(__name__)
 
@@ -125,6 +127,8 @@ class Gateway:
             metrics=metrics,
             clock=monotonic_clock,
             ids=_request_ids(),
+            # Of this process alone: after a restart nobody is told to come back any more.
+            tickets=Tickets([secrets.token_bytes(_TICKET_KEY_BYTES)]),
         )
         app = GatewayApp(shared, shows_metrics=self._admin_listener is None)
         servers = [_server(app, self._settings.limits)]

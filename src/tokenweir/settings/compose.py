@@ -14,6 +14,7 @@ from tokenweir.core.mode import Mode
 from tokenweir.core.policy import Policy, policy
 from tokenweir.core.profile import EngineProfile
 from tokenweir.core.queues import QueueLimits
+from tokenweir.core.returns import ReturnConfig
 from tokenweir.core.units import ReplicaId
 from tokenweir.profiles import profile
 from tokenweir.settings.model import PoolSettings, ReplicaSettings, RouteSettings, Settings
@@ -104,7 +105,8 @@ def admitter_config(pool: PoolSettings) -> AdmitterConfig:
             debt_tokens_max=pool.queue.debt,
             wait_ns_max=pool.queue.wait,
             first_token_slo_ns=pool.first_token_slo,
-        )
+        ),
+        returns=ReturnConfig() if pool.paced_returns else None,
     )
 
 

@@ -183,6 +183,8 @@ class PoolSettings(_Section):
             right in the sum of many, ``conformal`` covers nine of ten, ``declared`` is the declared
             maximum, so that the engine never has to preempt.
         queue: How much may wait.
+        paced_returns: Whether refused clients are told times that pace their returns, and retries
+            have a budget; else each is told the predicted wait alone.
         first_token_slo: Where given, what would wait longer than half of it is refused; where the
             profile is given too, what could not have its first token in nine tenths of it.
         timeouts: For its upstreams.
@@ -196,6 +198,7 @@ class PoolSettings(_Section):
     concurrency: Annotated[Magnitude, Field(ge=1)] | None = None
     length_mode: LengthMode | None = None
     queue: QueueSettings = QueueSettings()
+    paced_returns: bool = True
     first_token_slo: Duration | None = None
     timeouts: TimeoutSettings = TimeoutSettings()
     scrape: ScrapeSettings = ScrapeSettings()

@@ -17,6 +17,8 @@ class ReturnConfig:
     Attributes:
         share_min: Share of capacity given to returns while first attempts ask for all of it, above
             0 to ``share_max``. What is given is taken from first attempts.
+        share_hoped: Share given out for a minute from now, in the hope that overload which has just
+            begun will be over; 0 to 1, and never less than what is given now.
         share_max: Share given however little first attempts ask for, up to 1.
         wait_ns_min: Nobody is told to come back sooner, above 0.
         wait_ns_max: Nobody is told to come back later, but not to retry. Clients obey up to 60 s.
@@ -30,7 +32,8 @@ class ReturnConfig:
         attempts_max: Attempts of one request, 1 or more; further ones are refused.
     """
 
-    share_min: float = 0.05
+    share_min: float = 0.03
+    share_hoped: float = 0.2
     share_max: float = 0.5
     wait_ns_min: Nanos = 500 * NS_PER_MS
     wait_ns_max: Nanos = 60 * NS_PER_S
@@ -49,6 +52,8 @@ class ReturnConfig:
                 f"shares {self.share_min} and {self.share_max} are not allowed, "
                 "allowed: 0 < share_min <= share_max <= 1"
             )
+        if not 0 <= self.share_hoped <= 1:
+            raise ConfigError(f"share_hoped {self.share_hoped} is not allowed, allowed: 0 to 1")
         if not 0 < self.wait_ns_min <= self.wait_ns_max:
             raise ConfigError(
                 f"waits {self.wait_ns_min} and {self.wait_ns_max} ns are not allowed, "

@@ -22,7 +22,7 @@ from tokenweir.core.request import Request, ReturnTicket
 from tokenweir.core.retry import Rng
 from tokenweir.core.returns.budget import RetryBudget
 from tokenweir.core.returns.config import ReturnConfig
-from tokenweir.core.returns.fresh_load import FreshLoad, return_share
+from tokenweir.core.returns.fresh_load import FreshLoad, Shares, Shortness, return_share
 from tokenweir.core.returns.slots import ReturnSlots, Slot, SlotKey
 from tokenweir.core.returns.ticket import SpentTickets
 from tokenweir.core.units import NS_PER_S, Nanos
@@ -78,6 +78,7 @@ class ReturnDesk:
         self.slots = ReturnSlots(config, weight_of=weight_of)
         self.budget = RetryBudget(config)
         self.load = FreshLoad()
+        self._shortness = Shortness()
         self._spent = SpentTickets(items_max=config.slots_max)
         self._short_ns: Nanos = _NEVER_NS
 
@@ -156,12 +157,16 @@ class ReturnDesk:
         if request.attempt + 1 >= self.config.attempts_max:
             return None
         load = self.load.tokens_per_s(now_ns=now_ns)
-        share = return_share(load, rate_per_s=rate_tokens_per_s, config=self.config)
+        near = return_share(load, rate_per_s=rate_tokens_per_s, config=self.config)
+        self._shortness.note(now_ns=now_ns)
+        hope = 1.0 - self._shortness.fraction
+        far = near + max(0.0, self.config.share_hoped - near) * hope
         return self.slots.give(
             (request.priority, request.tenant),
             _key_of(request, attempts_on=1),
             cost_tokens=cost_tokens,
-            rate_tokens_per_s=share * rate_tokens_per_s,
+            rate_tokens_per_s=rate_tokens_per_s,
+            shares=Shares(near, far),
             wait_ns=wait_ns,
             now_ns=now_ns,
             rng=rng,

@@ -3,6 +3,10 @@
 Model: expected tokens of first attempts, admitted or not, in bins of half a second.
 Rule: load = sum of the last 10 bins / 5 s; share left for returns = 0.9 - load / rate, kept between
 the configured bounds.
+Model of what comes: h = time until a slot; S = share of the half seconds of about the last
+minute in which somebody was refused for want of room. A spike will be over in a minute, and an
+overload that has lasted will not.
+Rule: share at h = share now + (hoped share - share now) (1 - S) (h / 60 s)^2.
 Trade-off: a shorter window would hand out slots by the noise of arrivals, a longer one would give
 returns too little for longer after a spike.
 """
@@ -10,16 +14,56 @@ returns too little for longer after a spike.
 from __future__ import annotations
 
 from collections import deque
+from dataclasses import dataclass
 
 from tokenweir.core.returns.config import ReturnConfig
 from tokenweir.core.units import NS_PER_S, Nanos
 
-__all__ = ["FreshLoad", "return_share"]
+__all__ = ["FreshLoad", "Shares", "Shortness", "return_share"]
 
 _BIN_NS = NS_PER_S // 2
 _BINS = 10
 # A pool that is filled to the brim has a queue, and refuses first attempts.
 _FILLED_FRACTION = 0.9
+
+
+# Of how fast lasting overload is believed: half after 42 s of it.
+_SHORTNESS_GAIN = 1.0 / 120.0
+
+
+@dataclass(frozen=True, slots=True)
+class Shares:
+    """Share of capacity that returns get now, and in the time of the longest advice."""
+
+    near: float
+    far: float
+
+    def at(self, delay_fraction: float) -> float:
+        """Return the share at a part, 0 to 1, of the longest advice from now."""
+        return self.near + (self.far - self.near) * delay_fraction * delay_fraction
+
+
+class Shortness:
+    """For what part of the last minute was somebody refused for want of room?"""
+
+    __slots__ = ("_bin", "_is_short", "fraction")
+
+    def __init__(self) -> None:
+        """Start with nobody refused."""
+        self.fraction = 0.0
+        self._bin: int | None = None
+        self._is_short = False
+
+    def note(self, *, now_ns: Nanos) -> None:
+        """Note that somebody was refused."""
+        index = now_ns // _BIN_NS
+        if self._bin is not None and index > self._bin:
+            kept = (1.0 - _SHORTNESS_GAIN) ** (index - self._bin - 1)
+            short = 1.0 if self._is_short else 0.0
+            self.fraction += (short - self.fraction) * _SHORTNESS_GAIN
+            self.fraction *= kept
+        self._bin = index
+        self._is_short = True
 
 
 class FreshLoad:

@@ -2,7 +2,8 @@
 
 Model: a virtual queue of returns per (class, tenant), whose end s is the time of the last slot
 given out; c = expected tokens of the request; R = service rate in tokens/s; phi = the share of it
-that returns get; w = the tenant's weight over those of all whose queue is not over.
+that returns get at that time (see ``fresh_load.py``); w = the tenant's weight over those of all
+whose queue is not over.
 Rule: s = max(s, now + 0.5 s, now + W) + c / (phi R w), W the predicted wait. A client is told
 s - now plus 0 to 10 % of it, since none adds jitter to a delay it was told; beyond 60 s it is told
 not to retry, and s stays. A slot is open from s until 2 s after the time that was told; then it is
@@ -23,6 +24,7 @@ from tokenweir.core.errors import InvariantError
 from tokenweir.core.request import Priority
 from tokenweir.core.retry import Rng
 from tokenweir.core.returns.config import ReturnConfig
+from tokenweir.core.returns.fresh_load import Shares
 from tokenweir.core.units import NS_PER_S, Nanos
 
 __all__ = ["Lane", "ReturnSlots", "Slot", "SlotKey"]
@@ -91,6 +93,7 @@ class ReturnSlots:
         *,
         cost_tokens: int,
         rate_tokens_per_s: float,
+        shares: Shares,
         wait_ns: Nanos,
         now_ns: Nanos,
         rng: Rng,
@@ -101,7 +104,8 @@ class ReturnSlots:
             lane: Class and tenant.
             key: By which the return will be recognised.
             cost_tokens: What the request is expected to use, at its mean.
-            rate_tokens_per_s: What all returns get of the service rate.
+            rate_tokens_per_s: Service rate of the pool.
+            shares: What all returns get of it.
             wait_ns: Predicted until there is room.
             now_ns: The time.
             rng: Chance of the jitter.
@@ -113,8 +117,9 @@ class ReturnSlots:
         weight = self._weight_of(lane[1])
         end_ns = self._ends.get(lane)
         share = weight / (self._weights + (weight if end_ns is None else 0.0))
-        rate = max(rate_tokens_per_s * share, _RATE_TOKENS_PER_S_MIN)
         start_ns = max(now_ns + config.wait_ns_min, now_ns + wait_ns, end_ns or 0)
+        share *= shares.at(min(1.0, (start_ns - now_ns) / config.wait_ns_max))
+        rate = max(rate_tokens_per_s * share, _RATE_TOKENS_PER_S_MIN)
         opens_ns = start_ns + int(cost_tokens * NS_PER_S / rate)
         delay_ns = opens_ns - now_ns
         if delay_ns > config.wait_ns_max:
