@@ -87,7 +87,7 @@ def test_replay_when_a_person_runs_it_then_capacity_and_buckets_are_shown() -> N
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        (("replay", "azure-conv", "--policy", "magic"), "none, concurrency, token"),
+        (("replay", "azure-conv", "--policy", "magic"), "none, concurrency, aimd"),
         (("replay", "nowhere.csv"), "nowhere.csv"),
         (("replay", "azure-conv", "--load", "0"), "--load 0"),
         (("replay", "azure-conv", "--load", "nan"), "--load nan"),

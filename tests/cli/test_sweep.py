@@ -82,7 +82,7 @@ def test_sweep_when_interrupted_then_what_had_ended_is_shown_and_kept(tmp_path: 
         (("--trace", "nowhere.csv"), "nowhere.csv"),
         (("--profile", "gpu"), "article"),
         (("--profile", "article,article"), "named twice"),
-        (("--policy", "magic"), "none, concurrency, token"),
+        (("--policy", "magic"), "none, concurrency, aimd"),
         (("--policy", "none*"), "no limit to tune"),
         (("--load", "0"), "0.001 to 1,000"),
         (("--requests", "few"), "2 or more, or all"),
