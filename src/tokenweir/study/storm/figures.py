@@ -6,8 +6,8 @@ first time the user asked.
 Rule: index of dispersion = variance of n_i / mean of n_i: 1 for arrivals that know nothing of each
 other, less where they are paced, more where they come together. Backlog = prompt tokens at T that
 are queued, or in the engine and unread. Emptied = from T until nobody waits before the engine;
-recovered = from T until that, and until who waited at T has a first token or has left. The time a
-backlog needs = backlog / (capacity - load).
+recovered = from T until that, and until who waited at T has a first token or has left. Allowed for
+it are 1.2 x backlog / (capacity - load) + 0.5 s.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def storm_figures(
         "emptied_s": (emptied_ns - spike_ends_ns) / NS_PER_S,
         "recovered_s": (max(emptied_ns, served_ns) - spike_ends_ns) / NS_PER_S,
         "backlog_tokens": backlog,
-        "backlog_needs_s": backlog / spare_tokens_per_s,
+        "recovery_allowed_s": 1.2 * backlog / spare_tokens_per_s + 0.5,
         "preemptions": figures["preemptions"],
         "refused_by_reason": figures["refused_by_reason"],
     }
