@@ -66,7 +66,7 @@ def test_return_when_another_body_comes_then_is_not_taken_for_it() -> None:
     desk = desk_of()
     slot = slot_after_refusal(desk, ask())
     assert enter(desk, ask(1, body=b"other"), now_ns=slot.told_ns) is Standing.UNPACED
-    assert enter(desk, ask(0), now_ns=slot.told_ns) is Standing.FIRST
+    assert enter(desk, ask(0, body=b"third"), now_ns=slot.told_ns) is Standing.FIRST
     assert enter(desk, ask(1), now_ns=slot.told_ns) is Standing.IN_SLOT
 
 
@@ -88,12 +88,45 @@ def test_return_when_it_is_late_then_is_a_retry_like_any_other() -> None:
     assert enter(desk, ask(1), now_ns=slot.closes_ns) is Standing.UNPACED
 
 
-def test_equal_bodies_when_they_tell_no_attempt_then_none_is_charged() -> None:
-    """Different users' equal requests cannot be told from retries."""
+def test_outer_loop_when_it_numbers_from_nought_again_then_is_a_retry_all_the_same() -> None:
+    """Its body was refused a moment ago; a minute later it is another request."""
+    desk = desk_of()
+    slot_after_refusal(desk, ask())
+    assert desk.look(ask(0), now_ns=60 * S - 1).standing is Standing.UNPACED
+    assert desk.look(ask(0), now_ns=60 * S).standing is Standing.FIRST
+
+
+def test_client_when_it_tells_no_number_and_comes_early_then_keeps_its_slot() -> None:
+    """It is charged; its slot may be another's with an equal body."""
     desk = desk_of()
     slot = slot_after_refusal(desk, ask(counts=False))
-    assert enter(desk, ask(counts=False), now_ns=slot.opens_ns - 1) is Standing.FIRST
-    assert len(desk.slots) == 1
+    assert enter(desk, ask(counts=False), now_ns=slot.opens_ns - 1) is Standing.UNPACED
+    assert enter(desk, ask(counts=False), now_ns=slot.told_ns) is Standing.IN_SLOT
+
+
+def test_equal_bodies_when_refused_more_often_than_one_client_asks_then_none_is_charged() -> None:
+    """Different users' equal requests cannot be told from retries."""
+    desk = desk_of()
+    for _ in range(13):
+        refused(desk, ask())
+    assert desk.look(ask(0), now_ns=0).standing is Standing.FIRST
+
+
+def test_body_when_it_was_admitted_then_comes_as_a_first_attempt_again() -> None:
+    """What was served is not retried; who asks the same again has a new request."""
+    desk = desk_of()
+    refused(desk, ask())
+    desk.note_admitted(ask(1), cost_tokens=COST, now_ns=0)
+    assert desk.look(ask(0), now_ns=0).standing is Standing.FIRST
+
+
+def test_refused_bodies_when_they_are_too_many_then_the_oldest_is_forgotten() -> None:
+    """The memory is bounded."""
+    desk = desk_of(slots_max=2)
+    for body in (b"a", b"b", b"c"):
+        refused(desk, ask(body=body))
+    standings = [desk.look(ask(body=body), now_ns=0).standing for body in (b"a", b"b", b"c")]
+    assert standings == [Standing.FIRST, Standing.UNPACED, Standing.UNPACED]
 
 
 def test_ticket_when_shown_in_its_slot_then_counts_once_and_uses_the_slot_up() -> None:

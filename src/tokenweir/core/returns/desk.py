@@ -4,8 +4,10 @@ Rule: a genuine ticket, or an open slot under the request's key, makes it a retu
 bypasses the budget and is preferred to its tenant's first attempts. The key is tenant, hash of the
 body, and the number of the attempt where the client tells one; a client that tells none is matched
 with those that told none. Who numbers its attempts and comes before its slot loses it, is charged,
-and stands behind the others if it is refused again; any other retry is charged. A request that
-tells no number is never charged: equal bodies of different users cannot be told from retries.
+and stands behind the others if it is refused again; any other retry is charged. Outer loops around
+client libraries number their attempts from nought again: a first attempt whose body was refused in
+the last minute is a retry too, unless that body was refused more than 12 times: then it is many
+users', who cannot be told apart, and none of them is charged.
 The budget is asked only while the pool was short in the last 10 s: a retry that takes nobody's
 place does no harm.
 Trade-off: see the record on how returns are recognised.
@@ -13,6 +15,7 @@ Trade-off: see the record on how returns are recognised.
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
@@ -32,6 +35,9 @@ __all__ = ["Comer", "ReturnDesk", "Standing", "ticket_of"]
 _NEVER_NS = -(1 << 62)
 # The attempt number of clients that tell none.
 _UNNUMBERED = -1
+# Requests that the worst wrapper makes of one call, and how long it goes on.
+_REFUSALS_OF_ONE_MAX = 12
+_REPEATED_WITHIN_NS = 60 * NS_PER_S
 
 
 class Standing(Enum):
@@ -81,6 +87,8 @@ class ReturnDesk:
         self._shortness = Shortness()
         self._spent = SpentTickets(items_max=config.slots_max)
         self._short_ns: Nanos = _NEVER_NS
+        # How often a tenant's body was refused, and when last; the one refused last stands last.
+        self._refused: OrderedDict[tuple[str, bytes], tuple[int, Nanos]] = OrderedDict()
 
     def look(self, request: Request, *, now_ns: Nanos) -> Comer:
         """Tell how an arrival stands; nothing is used up."""
@@ -95,11 +103,14 @@ class ReturnDesk:
             if now_ns < ticket.opens_ns:
                 return Comer(Standing.EARLY, slot, ticket)
         if request.body_hash:
+            is_repeated = request.attempt == 0 and self._is_repeated(request, now_ns=now_ns)
             slot = self.slots.find(_key_of(request, attempts_on=0), now_ns=now_ns)
             if slot is not None and slot.opens_ns <= now_ns:
                 return Comer(Standing.IN_SLOT, slot)
             if slot is not None and request.attempt > 0:
                 return Comer(Standing.EARLY, slot)
+            if is_repeated:
+                return _UNPACED
         return _UNPACED if request.attempt > 0 else _FIRST
 
     def refusal(
@@ -130,6 +141,7 @@ class ReturnDesk:
 
     def note_admitted(self, request: Request, *, cost_tokens: int, now_ns: Nanos) -> None:
         """Let the budget grow with a first attempt that was admitted."""
+        self._refused.pop((request.tenant, request.body_hash), None)
         if request.attempt == 0:
             self.budget.note_first(request.tenant, cost_tokens, now_ns=now_ns)
 
@@ -154,6 +166,7 @@ class ReturnDesk:
             rng: Chance of the jitter.
         """
         self._short_ns = now_ns
+        self._remember(request, now_ns=now_ns)
         if request.attempt + 1 >= self.config.attempts_max:
             return None
         load = self.load.tokens_per_s(now_ns=now_ns)
@@ -171,6 +184,21 @@ class ReturnDesk:
             now_ns=now_ns,
             rng=rng,
         )
+
+    def _remember(self, request: Request, *, now_ns: Nanos) -> None:
+        if not request.body_hash:
+            return
+        refused, body = self._refused, (request.tenant, request.body_hash)
+        count, last_ns = refused.pop(body, (0, now_ns))
+        if now_ns - last_ns >= _REPEATED_WITHIN_NS:
+            count = 0
+        if len(refused) >= self.config.slots_max:
+            refused.popitem(last=False)
+        refused[body] = (count + 1, now_ns)
+
+    def _is_repeated(self, request: Request, *, now_ns: Nanos) -> bool:
+        count, last_ns = self._refused.get((request.tenant, request.body_hash), (0, now_ns))
+        return 0 < count <= _REFUSALS_OF_ONE_MAX and now_ns - last_ns < _REPEATED_WITHIN_NS
 
     def _is_short(self, now_ns: Nanos) -> bool:
         return now_ns - self._short_ns < self.config.budget_window_s * NS_PER_S
