@@ -15,6 +15,7 @@ from tokenweir.core.calibration import Calibration, CalibrationConfig
 from tokenweir.core.headroom import Headroom, HeadroomConfig
 from tokenweir.core.profile import EngineProfile
 from tokenweir.core.signals import Signals
+from tokenweir.core.slowness import Slowness
 from tokenweir.core.units import NS_PER_MS, NS_PER_S, Nanos, ReplicaId
 
 __all__ = ["Account"]
@@ -51,6 +52,7 @@ class Account:
         "profile",
         "replica",
         "reserved_tokens",
+        "slowness",
         "unattributed_tokens",
     )
 
@@ -93,6 +95,7 @@ class Account:
         self.headroom_penalty_fraction = 0.0
         self.calibration = Calibration(calibration)
         self.headroom = Headroom(headroom or HeadroomConfig())
+        self.slowness = Slowness()
         self.limit = AimdLimit(limit) if limit is not None else None
         # Requests in the engine's own line at the last look, None while it tells nothing, and
         # what entered since.

@@ -9,19 +9,36 @@ from __future__ import annotations
 
 from tokenweir.core.account import Account
 from tokenweir.core.aimd import AimdLimit
+from tokenweir.core.guards import reading_ns
+from tokenweir.core.profile import attention_pairs
 from tokenweir.core.request import Outcome, Usage
 from tokenweir.core.reservation import Reservation
 from tokenweir.core.units import NS_PER_S, Nanos
 
-__all__ = ["note_end", "note_first_token", "note_pace"]
+__all__ = ["note_end", "note_entry", "note_first_token", "note_pace"]
 
 # Over shorter spans the pace would be that of our reports and not of the tokens.
 _PACE_SPAN_NS = NS_PER_S
 
 
+def note_entry(reservation: Reservation, account: Account) -> None:
+    """Remember what the profile says of a request that is sent now; its sums are in already."""
+    account.note_entry()
+    if account.profile is not None:
+        estimate = reservation.estimate
+        pairs = attention_pairs(estimate.prompt_tokens, cached_tokens=estimate.cached_tokens)
+        predicted_ns = reading_ns(account.prefill_tokens, account, pairs=pairs) or 0
+        reservation.predicted_first_ns = int(predicted_ns / account.slowness.ratio)
+
+
 def note_first_token(reservation: Reservation, account: Account, *, now_ns: Nanos) -> None:
     """Take in a first token, unless progress came before it: then nobody knows when it came."""
-    if account.limit is not None and reservation.is_prefilling:
+    if not reservation.is_prefilling:
+        return
+    account.slowness.note(
+        now_ns - reservation.start_ns, predicted_ns=reservation.predicted_first_ns, now_ns=now_ns
+    )
+    if account.limit is not None:
         account.limit.note_first_token(
             now_ns - reservation.start_ns,
             unloaded_ns=account.unloaded_first_token_ns(reservation.estimate.prompt_tokens),

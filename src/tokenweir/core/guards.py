@@ -4,7 +4,8 @@ A KV pool with room says nothing of time. On most engines computing binds first:
 inside the engine are beyond order, fairness and cancellation, and every sequence more slows all.
 
 Model: D = prompt tokens dispatched to a replica whose first token has not come; R = prefill rate in
-tokens/s; S = one step's token budget; T(B) = step time with B requests; q = TPOT bound.
+tokens/s, less where the engine is slower than its profile (see ``slowness``); S = one step's token
+budget; T(B) = step time with B requests; q = TPOT bound.
 Rule (first token): dispatch while D <= max(S, ``prefill_ns_max`` R); a large prompt may enter an
 engine that reads nothing, since it can never be less alone.
 Rule (pace): dispatch while T(B + 1) <= ``slo_fraction`` q, where the engine's profile is known; an
@@ -71,7 +72,7 @@ def prefill_tokens_per_s(account: Account) -> float | None:
     step_ns = profile.duration_ns(
         tokens=profile.step_tokens_max, kv_tokens=account.held_tokens, sequences=decoding + 1
     )
-    return (profile.step_tokens_max - decoding) * NS_PER_S / step_ns
+    return (profile.step_tokens_max - decoding) * NS_PER_S / (step_ns * account.slowness.ratio)
 
 
 def reading_ns(tokens: float, account: Account, *, pairs: float) -> Nanos | None:
@@ -92,7 +93,8 @@ def reading_ns(tokens: float, account: Account, *, pairs: float) -> Nanos | None
         kv_tokens=account.held_tokens,
         sequences=account.in_flight,
     )
-    return step_ns + int(tokens / rate * NS_PER_S + pairs * account.profile.attention_ns)
+    alone_ns = step_ns + pairs * account.profile.attention_ns
+    return int(tokens / rate * NS_PER_S + alone_ns * account.slowness.ratio)
 
 
 def first_token_shortage(

@@ -22,7 +22,7 @@ from tokenweir.core.aimd import AimdConfig
 from tokenweir.core.calibration import CalibrationConfig
 from tokenweir.core.cost import Estimate
 from tokenweir.core.errors import ConfigError, ContractError, InvariantError
-from tokenweir.core.feedback import note_end, note_first_token, note_pace
+from tokenweir.core.feedback import note_end, note_entry, note_first_token, note_pace
 from tokenweir.core.headroom import HeadroomConfig
 from tokenweir.core.profile import EngineProfile
 from tokenweir.core.request import Outcome, Usage
@@ -175,7 +175,7 @@ class Ledger:
                 held_tokens=estimate.prompt_tokens,
                 remaining=estimate.output_tokens,
             )
-        account.note_entry()
+        note_entry(reservation, account)
         return reservation
 
     def first_token(self, reservation_id: ReservationId, *, now_ns: Nanos) -> None:

@@ -79,6 +79,7 @@ class Reservation:
         "pace_due_ns",
         "paced_ns",
         "paced_tokens",
+        "predicted_first_ns",
         "replica",
         "reservation_id",
         "start_ns",
@@ -101,6 +102,8 @@ class Reservation:
         self.held_tokens = estimate.prompt_tokens
         self.is_prefilling = True
         self.start_ns = start_ns
+        # What the profile said of its first token when it was sent, 0 where nobody knows.
+        self.predicted_first_ns: Nanos = 0
         # From when and from how many held tokens on its pace counts, and when it is next taken;
         # None before its first token.
         self.paced_ns: Nanos | None = None
