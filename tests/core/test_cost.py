@@ -167,3 +167,14 @@ def test_cost_when_unknown_then_lists_the_allowed() -> None:
         ConfigError, match="unknown cost 'guess', allowed: declared, amortised, pred"
     ):
         cost_model("guess")
+
+
+def test_predicted_when_a_request_asks_for_another_mode_then_it_alone_has_it() -> None:
+    """Who pays for the declared maximum gets it reserved, and stays there however long it runs."""
+    cost = Predicted()
+    plain = Request("plain", 100, 400)
+    for number in range(60):
+        cost.learn(plain, Usage(100, 50), outcome=Outcome.FINISHED, now_ns=number)
+    paying = Request("paying", 100, 400, length_mode="declared")
+    assert (cost(plain).output_tokens, cost(paying).output_tokens) == (50, 400)
+    assert cost.output_tokens(paying, generated=60, draw=1) == 400

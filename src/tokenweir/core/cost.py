@@ -91,6 +91,7 @@ class Predicted:
             output_tokens_max=max(1, request.output_tokens_max // sequences),
             generated=generated // sequences,
             draw=draw,
+            mode=request.length_mode,
         )
         # The maximum may be smaller than one token for each of them.
         return min(drawn * sequences, request.output_tokens_max)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum, IntEnum
 
+from tokenweir.core.lengths.config import LengthMode
 from tokenweir.core.units import Nanos
 
 __all__ = ["Outcome", "Priority", "Request", "ReturnTicket", "Usage"]
@@ -51,6 +52,8 @@ class Request:
         counts_attempts: Whether its client tells the number of the attempt.
         body_hash: Of its body, the same for every attempt; empty where returns are not recognised.
         ticket: What it was given when it was refused before, its seal checked.
+        length_mode: What is promised of its length instead of what its pool promises, for instance
+            where its tenant pays for the declared maximum; None for the pool's.
     """
 
     request_id: str
@@ -66,6 +69,7 @@ class Request:
     counts_attempts: bool = False
     body_hash: bytes = b""
     ticket: ReturnTicket | None = None
+    length_mode: LengthMode | None = None
 
 
 @dataclass(frozen=True, slots=True)
