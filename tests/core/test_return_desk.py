@@ -6,7 +6,7 @@ import dataclasses
 
 import pytest
 
-from tests.core.support import FixedRng, S
+from tests.core.support import MS, FixedRng, S
 from tokenweir.core.reasons import ReasonCode
 from tokenweir.core.request import Request
 from tokenweir.core.returns import ReturnConfig, ReturnDesk, Slot, Standing, ticket_of
@@ -25,13 +25,15 @@ def ask(attempt: int = 0, *, counts: bool = True, body: bytes = b"body") -> Requ
     return Request("r", 900, 100, attempt=attempt, counts_attempts=counts, body_hash=body)
 
 
-def refused(desk: ReturnDesk, request: Request, *, now_ns: Nanos = 0) -> Slot | None:
+def refused(
+    desk: ReturnDesk, request: Request, *, now_ns: Nanos = 0, wait_ns: Nanos = 0
+) -> Slot | None:
     """Refuse a request for want of room."""
     return desk.advise(
         request,
         cost_tokens=COST,
         rate_tokens_per_s=10_000.0,
-        wait_ns=0,
+        wait_ns=wait_ns,
         now_ns=now_ns,
         rng=FixedRng(),
     )
@@ -92,6 +94,7 @@ def test_outer_loop_when_it_numbers_from_nought_again_then_is_a_retry_all_the_sa
     """Its body was refused a moment ago; a minute later it is another request."""
     desk = desk_of()
     slot_after_refusal(desk, ask())
+    assert desk.look(ask(0), now_ns=900 * MS - 1).standing is Standing.FIRST
     assert desk.look(ask(0), now_ns=60 * S - 1).standing is Standing.UNPACED
     assert desk.look(ask(0), now_ns=60 * S).standing is Standing.FIRST
 
@@ -99,7 +102,8 @@ def test_outer_loop_when_it_numbers_from_nought_again_then_is_a_retry_all_the_sa
 def test_client_when_it_tells_no_number_and_comes_early_then_keeps_its_slot() -> None:
     """It is charged; its slot may be another's with an equal body."""
     desk = desk_of()
-    slot = slot_after_refusal(desk, ask(counts=False))
+    slot = refused(desk, ask(counts=False), wait_ns=5 * S)
+    assert slot is not None
     assert enter(desk, ask(counts=False), now_ns=slot.opens_ns - 1) is Standing.UNPACED
     assert enter(desk, ask(counts=False), now_ns=slot.told_ns) is Standing.IN_SLOT
 
@@ -109,15 +113,15 @@ def test_equal_bodies_when_refused_more_often_than_one_client_asks_then_none_is_
     desk = desk_of()
     for _ in range(13):
         refused(desk, ask())
-    assert desk.look(ask(0), now_ns=0).standing is Standing.FIRST
+    assert desk.look(ask(0), now_ns=S).standing is Standing.FIRST
 
 
 def test_body_when_it_was_admitted_then_comes_as_a_first_attempt_again() -> None:
     """What was served is not retried; who asks the same again has a new request."""
     desk = desk_of()
     refused(desk, ask())
-    desk.note_admitted(ask(1), cost_tokens=COST, now_ns=0)
-    assert desk.look(ask(0), now_ns=0).standing is Standing.FIRST
+    desk.note_admitted(ask(1), cost_tokens=COST, now_ns=S)
+    assert desk.look(ask(0), now_ns=S).standing is Standing.FIRST
 
 
 def test_refused_bodies_when_they_are_too_many_then_the_oldest_is_forgotten() -> None:
@@ -125,7 +129,7 @@ def test_refused_bodies_when_they_are_too_many_then_the_oldest_is_forgotten() ->
     desk = desk_of(slots_max=2)
     for body in (b"a", b"b", b"c"):
         refused(desk, ask(body=body))
-    standings = [desk.look(ask(body=body), now_ns=0).standing for body in (b"a", b"b", b"c")]
+    standings = [desk.look(ask(body=body), now_ns=S).standing for body in (b"a", b"b", b"c")]
     assert standings == [Standing.FIRST, Standing.UNPACED, Standing.UNPACED]
 
 

@@ -5,9 +5,10 @@ bypasses the budget and is preferred to its tenant's first attempts. The key is 
 body, and the number of the attempt where the client tells one; a client that tells none is matched
 with those that told none. Who numbers its attempts and comes before its slot loses it, is charged,
 and stands behind the others if it is refused again; any other retry is charged. Outer loops around
-client libraries number their attempts from nought again: a first attempt whose body was refused in
-the last minute is a retry too, unless that body was refused more than 12 times: then it is many
-users', who cannot be told apart, and none of them is charged.
+client libraries number their attempts from nought again: a first attempt whose body was refused
+within the last minute, though not within the last 0.9 s, is a retry too. Equal bodies that come
+together, or are refused more than 12 times, are many users', who cannot be told apart, and none of
+them is charged.
 The budget is asked only while the pool was short in the last 10 s: a retry that takes nobody's
 place does no harm.
 Trade-off: see the record on how returns are recognised.
@@ -28,7 +29,7 @@ from tokenweir.core.returns.config import ReturnConfig
 from tokenweir.core.returns.fresh_load import FreshLoad, Shares, Shortness, return_share
 from tokenweir.core.returns.slots import ReturnSlots, Slot, SlotKey
 from tokenweir.core.returns.ticket import SpentTickets
-from tokenweir.core.units import NS_PER_S, Nanos
+from tokenweir.core.units import NS_PER_MS, NS_PER_S, Nanos
 
 __all__ = ["Comer", "ReturnDesk", "Standing", "ticket_of"]
 
@@ -38,6 +39,8 @@ _UNNUMBERED = -1
 # Requests that the worst wrapper makes of one call, and how long it goes on.
 _REFUSALS_OF_ONE_MAX = 12
 _REPEATED_WITHIN_NS = 60 * NS_PER_S
+# Their pauses begin at a second.
+_REPEATED_AFTER_NS = 900 * NS_PER_MS
 
 
 class Standing(Enum):
@@ -198,7 +201,9 @@ class ReturnDesk:
 
     def _is_repeated(self, request: Request, *, now_ns: Nanos) -> bool:
         count, last_ns = self._refused.get((request.tenant, request.body_hash), (0, now_ns))
-        return 0 < count <= _REFUSALS_OF_ONE_MAX and now_ns - last_ns < _REPEATED_WITHIN_NS
+        if not 0 < count <= _REFUSALS_OF_ONE_MAX:
+            return False
+        return _REPEATED_AFTER_NS <= now_ns - last_ns < _REPEATED_WITHIN_NS
 
     def _is_short(self, now_ns: Nanos) -> bool:
         return now_ns - self._short_ns < self.config.budget_window_s * NS_PER_S
