@@ -215,6 +215,11 @@ def test_peak_when_predictions_were_wrong_then_a_small_pool_keeps_more() -> None
 def test_headroom_when_answers_end_then_learns_from_whole_ones_only() -> None:
     """A cancelled answer was cut short and says nothing of what was predicted."""
     admitter = limited("predictive")
+    for number in range(50):
+        fill(admitter, [str(number)])
+        settle(admitter, str(number), Usage(100, 5_000))
+    # Until then lengths were guessed, and guesses are no predictions.
+    assert account_of(admitter).headroom.spread_fraction(10, kv_tokens=100_000) == 0
     fill(admitter, "ab")
     settle(admitter, "a", Usage(100, 5_000), outcome=Outcome.CANCELLED, now_ns=S)
     assert account_of(admitter).headroom.spread_fraction(10, kv_tokens=100_000) == 0

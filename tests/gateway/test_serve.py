@@ -79,7 +79,7 @@ def test_serve_when_the_host_cannot_be_a_name_then_one_line(name: str) -> None:
         (["--upstream", "ftp://x"], "pools[0].replicas[0].url is 'ftp://x', allowed: a URL"),
         (
             ["--upstream", "http://127.0.0.1:9", "--policy", "tokn"],
-            "unknown policy 'tokn', allowed: none, concurrency, token,",
+            "unknown policy 'tokn', allowed: none, concurrency, aimd,",
         ),
         (
             ["--upstream", "http://127.0.0.1:9", "--host", "203.0.113.7", "--port", "0"],

@@ -521,14 +521,24 @@ class Admitter:
         overridden: Reject | Enqueue | None = None,
     ) -> Admit:
         reservation_id = ReservationId(request.request_id)
+        predicted = self._predicted
+        forecast = None if predicted is None else predicted.forecast(request)
         self._ledger.reserve(
-            reservation_id, account.replica, estimate=estimate, now_ns=self._now_ns
+            reservation_id,
+            account.replica,
+            estimate=estimate,
+            now_ns=self._now_ns,
+            is_guess=predicted is not None and forecast is None,
         )
         self.counts["admitted"] += 1
         fairness = self._queue.bands[request.priority if band is None else band].fairness
-        opened = _Open(request, estimate, fairness, charged_output_tokens=estimate.output_tokens)
-        if self._predicted is not None:
-            opened.forecast = self._predicted.forecast(request)
+        opened = _Open(
+            request,
+            estimate,
+            fairness,
+            charged_output_tokens=estimate.output_tokens,
+            forecast=forecast,
+        )
         self._open[reservation_id] = opened
         self._holdings.open(request.tenant, tokens=estimate.tokens)
         if self._desk is not None:

@@ -67,13 +67,14 @@ def note_end(
 ) -> None:
     """Take in how wrong an estimate was, or how long a request was left without an answer.
 
-    An answer that was cut short says nothing of the former; one that came whole and told no first
-    token says nothing of the latter.
+    An answer that was cut short, or whose estimate was a guess, says nothing of the former; one
+    that came whole and told no first token says nothing of the latter.
     """
     if not outcome.is_early:
-        account.headroom.note_end(
-            reserved_tokens=reservation.estimate.tokens, used_tokens=usage.tokens
-        )
+        if not reservation.is_guess:
+            account.headroom.note_end(
+                reserved_tokens=reservation.estimate.tokens, used_tokens=usage.tokens
+            )
     elif account.limit is not None and reservation.is_prefilling:
         account.limit.note_unanswered(
             now_ns - reservation.start_ns,

@@ -139,8 +139,16 @@ class Ledger:
         *,
         estimate: Estimate,
         now_ns: Nanos,
+        is_guess: bool = False,
     ) -> Reservation:
         """Open a hold of ``estimate`` tokens and one permit on a replica.
+
+        Args:
+            reservation_id: Used once.
+            replica: Where.
+            estimate: What it holds.
+            now_ns: Monotonic time.
+            is_guess: Whether the estimate was made before anything was known.
 
         Raises:
             ContractError: The id is open, or was closed a short while ago; nothing is changed.
@@ -160,6 +168,7 @@ class Ledger:
             estimate=estimate,
             start_ns=now_ns,
             lease_expires_ns=lease_expires_ns,
+            is_guess=is_guess,
         )
         self._open[reservation_id] = reservation
         if lease_ns is not None:

@@ -74,6 +74,7 @@ class Reservation:
     __slots__ = (
         "estimate",
         "held_tokens",
+        "is_guess",
         "is_prefilling",
         "lease_expires_ns",
         "pace_due_ns",
@@ -94,11 +95,14 @@ class Reservation:
         estimate: Estimate,
         start_ns: Nanos,
         lease_expires_ns: Nanos,
+        is_guess: bool = False,
     ) -> None:
         """Open a hold in state ``RESERVED``."""
         self.reservation_id = reservation_id
         self.replica = replica
         self.estimate = estimate
+        # Made before anything was known: its error says nothing of predictions.
+        self.is_guess = is_guess
         self.held_tokens = estimate.prompt_tokens
         self.is_prefilling = True
         self.start_ns = start_ns

@@ -88,6 +88,7 @@ def _ledger(driver: PoolDriver) -> dict[str, Any]:
         "reserved_tokens": sum(view.reserved_tokens for view in snapshot.accounts),
         "draining_tokens": sum(view.draining_tokens for view in snapshot.accounts),
         "replicas": [dataclasses.asdict(view) for view in snapshot.accounts],
+        "lengths": None if snapshot.lengths is None else dataclasses.asdict(snapshot.lengths),
     }
 
 
