@@ -115,3 +115,19 @@ def test_refusal_when_a_tenant_is_at_its_own_cap_then_takes_no_slot() -> None:
     assert refused.reason is ReasonCode.TENANT_CONCURRENCY
     assert refused.ticket is None
     assert refused.retry_after_ns is not None
+
+
+def test_retry_when_nobody_paced_it_and_the_pool_is_short_then_does_not_wait_but_gets_a_slot() -> (
+    None
+):
+    """First attempts wait; it is told when to come instead. With nobody refused lately it waits."""
+    admitter = paced_admitter(queue=QueueLimits(items_max=2))
+    fill(admitter)
+    enqueue(admitter, attempt_of(1, 1))
+    enqueue(admitter, attempt_of(2, 0))
+    reject(admitter, attempt_of(3, 0))
+    admitter.cancel(ticket("2.0"), now_ns=0)
+    refused = reject(admitter, attempt_of(4, 1))
+    assert refused.reason is ReasonCode.OVERLOAD_KV
+    assert refused.ticket is not None
+    enqueue(admitter, attempt_of(5, 0))

@@ -11,8 +11,8 @@ from tokenweir.core.standing_queue import wait_fraction
     ("load", "rate", "expected"),
     [
         (0.0, 100.0, 1.0),
-        (125.0, 100.0, 1.0),
-        (126.0, 100.0, 0.6),
+        (200.0, 100.0, 1.0),
+        (201.0, 100.0, 0.6),
         (1e9, 100.0, 0.6),
         (1e9, None, 1.0),
     ],

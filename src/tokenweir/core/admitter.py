@@ -410,6 +410,9 @@ class Admitter:
                 head.admitted_as if head else request.priority,
             )
             shortage = behind if isinstance(behind, Shortage) else NO_SHORTAGE
+        if comer is not None and comer.is_charged and desk is not None and desk.is_short(now_ns):
+            # Nobody told it to come now, so it takes no place from those who wait.
+            return self._reject(shortage.reason, estimate, request=request, shortage=shortage)
         entry = self._entry(request, estimate, is_returning=is_returning)
         return self._enqueue_or_reject(entry, shortage=shortage)
 

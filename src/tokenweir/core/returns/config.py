@@ -32,7 +32,7 @@ class ReturnConfig:
         attempts_max: Attempts of one request, 1 or more; further ones are refused.
     """
 
-    share_min: float = 0.02
+    share_min: float = 0.01
     share_hoped: float = 0.2
     share_max: float = 0.5
     wait_ns_min: Nanos = 500 * NS_PER_MS

@@ -10,7 +10,8 @@ within the last minute, though not within the last 0.9 s, is a retry too. Equal 
 together, or are refused more than 12 times, are many users', who cannot be told apart, and none of
 them is charged.
 The budget is asked only while the pool was short in the last 10 s: a retry that takes nobody's
-place does no harm.
+place does no harm. While it was, a retry that is let through enters at once or gets a slot, and
+does not wait among first attempts.
 Trade-off: see the record on how returns are recognised.
 """
 
@@ -122,7 +123,7 @@ class ReturnDesk:
         """Return why a retry may not pass now, or None; nothing is charged."""
         if request.attempt >= self.config.attempts_max:
             return ReasonCode.ATTEMPTS_EXHAUSTED
-        if not comer.is_charged or not self._is_short(now_ns):
+        if not comer.is_charged or not self.is_short(now_ns):
             return None
         if self.budget.allows(request.tenant, cost_tokens, now_ns=now_ns):
             return None
@@ -205,7 +206,8 @@ class ReturnDesk:
             return False
         return _REPEATED_AFTER_NS <= now_ns - last_ns < _REPEATED_WITHIN_NS
 
-    def _is_short(self, now_ns: Nanos) -> bool:
+    def is_short(self, now_ns: Nanos) -> bool:
+        """Tell whether somebody was refused for want of room in the last 10 s."""
         return now_ns - self._short_ns < self.config.budget_window_s * NS_PER_S
 
 
