@@ -16,6 +16,7 @@ from tokenweir.core.headroom import Headroom, HeadroomConfig
 from tokenweir.core.profile import EngineProfile
 from tokenweir.core.signals import Signals
 from tokenweir.core.slowness import Slowness
+from tokenweir.core.reading import Reading
 from tokenweir.core.units import NS_PER_MS, NS_PER_S, Nanos, ReplicaId
 
 __all__ = ["Account"]
@@ -50,6 +51,7 @@ class Account:
         "limit",
         "prefill_tokens",
         "profile",
+        "reading",
         "replica",
         "reserved_tokens",
         "slowness",
@@ -90,6 +92,7 @@ class Account:
         # Prompts whose first token has not come, and requests whose has.
         self.prefill_tokens = 0
         self.decoding = 0
+        self.reading = Reading()
         self.batch = BatchPeak() if tracks_batch else None
         self.unattributed_tokens = 0
         self.headroom_penalty_fraction = 0.0

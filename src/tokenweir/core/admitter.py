@@ -260,7 +260,7 @@ class Admitter:
     def release(self, reservation_id: ReservationId, *, now_ns: Nanos) -> None:
         """Give back a reservation whose request never reached an engine; see ``Ledger.release``."""
         self._tick(now_ns)
-        self._ledger.release(reservation_id)
+        self._ledger.release(reservation_id, now_ns=now_ns)
         self._close(reservation_id, usage=_NOTHING)
 
     def cancel(self, ticket_id: TicketId, *, now_ns: Nanos) -> bool:
@@ -438,7 +438,7 @@ class Admitter:
         is_interactive = limits.classes[priority].is_interactive
         if self.policy.is_guarded and limits.first_token_slo_ns is not None and is_interactive:
             healthy = [account for account in self._accounts if account.is_healthy]
-            reading = reading_share_ns(estimate, ahead, accounts=healthy)
+            reading = reading_share_ns(estimate, ahead, accounts=healthy, now_ns=now_ns)
             if reading is not None:
                 own_ns, all_ns = reading
                 slo_ns = first_token_slo_ns(estimate, limits, accounts=healthy)
@@ -500,6 +500,7 @@ class Admitter:
             self._accounts,
             policy=self.policy,
             guards=self.config.guards,
+            now_ns=self._now_ns,
             ceiling_fraction=self._demand.ceiling_fraction(priority, now_ns=self._now_ns),
         )
 

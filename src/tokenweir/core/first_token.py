@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from tokenweir.core.account import Account
 from tokenweir.core.cost import Estimate
-from tokenweir.core.guards import reading_ns
+from tokenweir.core.guards import reading_ns, unread_left
 from tokenweir.core.profile import attention_pairs
 from tokenweir.core.queues import Ahead, QueueLimits
 from tokenweir.core.units import Nanos
@@ -45,7 +45,7 @@ def first_token_slo_ns(
 
 
 def reading_share_ns(
-    estimate: Estimate, ahead: Ahead, *, accounts: Sequence[Account]
+    estimate: Estimate, ahead: Ahead, *, accounts: Sequence[Account], now_ns: Nanos
 ) -> tuple[Nanos, Nanos] | None:
     """Return how long reading its own prompt takes, and all that is to be read before it too.
 
@@ -53,6 +53,7 @@ def reading_share_ns(
         estimate: Of the request.
         ahead: What is served before it.
         accounts: Of the healthy replicas.
+        now_ns: Monotonic time.
 
     Returns:
         Both times on the replica that would be through first; None where no speed is known.
@@ -61,8 +62,9 @@ def reading_share_ns(
     own = estimate.unread_tokens
     own_pairs = attention_pairs(estimate.prompt_tokens, cached_tokens=estimate.cached_tokens)
     for account in accounts:
-        unread = ahead.prompt_tokens / len(accounts) + account.prefill_tokens
-        pairs = ahead.attention_pairs / len(accounts) + own_pairs
+        left, left_pairs = unread_left(account, now_ns=now_ns)
+        unread = ahead.prompt_tokens / len(accounts) + left
+        pairs = ahead.attention_pairs / len(accounts) + left_pairs + own_pairs
         own_ns = reading_ns(own, account, pairs=own_pairs)
         all_ns = reading_ns(unread + own, account, pairs=pairs)
         if own_ns is not None and all_ns is not None:

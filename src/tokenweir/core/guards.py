@@ -15,6 +15,7 @@ Trade-off: what is held back waits in our queue, where it can still be dropped, 
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from tokenweir.core.account import Account
@@ -26,10 +27,12 @@ from tokenweir.core.units import NS_PER_MS, NS_PER_S, Nanos
 
 __all__ = [
     "GuardConfig",
+    "first_token_room_ns",
     "first_token_shortage",
     "pace_shortage",
     "prefill_tokens_per_s",
     "reading_ns",
+    "unread_left",
 ]
 
 
@@ -98,19 +101,41 @@ def reading_ns(tokens: float, account: Account, *, pairs: float) -> Nanos | None
 
 
 def first_token_shortage(
-    account: Account, config: GuardConfig, *, ceiling_fraction: float = 1.0
+    account: Account, config: GuardConfig, *, now_ns: Nanos, ceiling_fraction: float = 1.0
 ) -> Shortage | None:
     """Return None while the replica has little enough to read, or a share of that."""
-    profile = account.profile
-    limit = config.step_tokens if profile is None else profile.step_tokens_max
-    rate = prefill_tokens_per_s(account)
-    if rate is not None:
-        limit = max(limit, int(rate * config.prefill_ns_max / NS_PER_S))
-    limit = int(limit * ceiling_fraction)
-    unread = account.prefill_tokens
+    limit = int(_unread_limit(account, config) * ceiling_fraction)
+    if account.prefill_tokens <= limit:
+        return None
+    unread = math.ceil(unread_left(account, now_ns=now_ns)[0])
     if unread <= limit:
         return None
     return Shortage(ReasonCode.OVERLOAD_PREFILL, unread - limit, unread, limit)
+
+
+def first_token_room_ns(account: Account, config: GuardConfig) -> Nanos | None:
+    """Return when the replica will have little enough to read, None where no clock tells."""
+    rate = prefill_tokens_per_s(account)
+    if rate is None or account.profile is None:
+        return None
+    return account.reading.due_ns(
+        _unread_limit(account, config), tokens_per_s=rate, pair_ns=account.profile.attention_ns
+    )
+
+
+def unread_left(account: Account, *, now_ns: Nanos) -> tuple[float, float]:
+    """Return tokens and pairs of token and context that a replica has still to read."""
+    pair_ns = 0.0 if account.profile is None else account.profile.attention_ns
+    return account.reading.left(
+        tokens_per_s=prefill_tokens_per_s(account), pair_ns=pair_ns, now_ns=now_ns
+    )
+
+
+def _unread_limit(account: Account, config: GuardConfig) -> int:
+    profile = account.profile
+    limit = config.step_tokens if profile is None else profile.step_tokens_max
+    rate = prefill_tokens_per_s(account)
+    return limit if rate is None else max(limit, int(rate * config.prefill_ns_max / NS_PER_S))
 
 
 def pace_shortage(

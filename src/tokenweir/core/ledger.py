@@ -24,7 +24,7 @@ from tokenweir.core.cost import Estimate
 from tokenweir.core.errors import ConfigError, ContractError, InvariantError
 from tokenweir.core.feedback import note_end, note_entry, note_first_token, note_pace
 from tokenweir.core.headroom import HeadroomConfig
-from tokenweir.core.profile import EngineProfile
+from tokenweir.core.profile import EngineProfile, attention_pairs
 from tokenweir.core.request import Outcome, Usage
 from tokenweir.core.reservation import HOLDING, Event, Reservation, State
 from tokenweir.core.signals import Signals
@@ -178,6 +178,12 @@ class Ledger:
         account.held_tokens += estimate.prompt_tokens
         account.held_prompt_tokens += estimate.prompt_tokens
         account.prefill_tokens += estimate.unread_tokens
+        account.reading.add(
+            reservation_id,
+            tokens=estimate.unread_tokens,
+            pairs=attention_pairs(estimate.prompt_tokens, cached_tokens=estimate.cached_tokens),
+            now_ns=now_ns,
+        )
         if account.batch is not None:
             account.batch.add(
                 reservation_id,
@@ -193,7 +199,7 @@ class Ledger:
         if reservation is not None and reservation.state is State.RESERVED:
             reservation.move(Event.FIRST_TOKEN)
             note_first_token(reservation, self.accounts[reservation.replica], now_ns=now_ns)
-            self._end_prefill(reservation)
+            self._end_prefill(reservation, now_ns=now_ns)
 
     def progress(
         self,
@@ -230,7 +236,7 @@ class Ledger:
                 reservation.held_tokens += grown
                 account.held_tokens += grown
                 # Of an answer that is not streamed, nobody tells the first token.
-                self._end_prefill(reservation)
+                self._end_prefill(reservation, now_ns=now_ns)
                 if batch is not None and batch.produce(reservation_id, grown):
                     outgrown.append(reservation_id)
                 if limit is not None:
@@ -275,7 +281,7 @@ class Ledger:
         note_end(reservation, account, usage=usage, outcome=outcome, now_ns=now_ns)
         is_early = outcome.is_early and self._config.abort_time_ns > 0
         reservation.move(Event.SETTLE_EARLY if is_early else Event.SETTLE)
-        self._close(reservation)
+        self._close(reservation, now_ns=now_ns)
         if is_early:
             account.draining_tokens += reservation.held_tokens
             self._draining.append((now_ns + self._config.abort_time_ns, reservation))
@@ -283,7 +289,7 @@ class Ledger:
         self._record(reservation_id, settlement)
         return settlement
 
-    def release(self, reservation_id: ReservationId) -> None:
+    def release(self, reservation_id: ReservationId, *, now_ns: Nanos) -> None:
         """Give back a whole hold that was never used.
 
         Raises:
@@ -293,7 +299,7 @@ class Ledger:
         if reservation is None:
             raise ContractError(f"reservation {reservation_id} is not open, it cannot be released")
         reservation.move(Event.RELEASE)
-        self._close(reservation)
+        self._close(reservation, now_ns=now_ns)
         self._record(reservation_id, None)
 
     def expire(self, *, now_ns: Nanos) -> list[Reservation]:
@@ -305,7 +311,7 @@ class Ledger:
                 break
             reservation = self._open[reservation_id]
             reservation.move(Event.LEASE_LOST)
-            self._close(reservation)
+            self._close(reservation, now_ns=now_ns)
             self._expired[reservation_id] = reservation
             if len(self._expired) > self._config.closed_max:
                 del self._expired[next(iter(self._expired))]
@@ -425,14 +431,15 @@ class Ledger:
         if any(r.state not in HOLDING for r in self._open.values()):
             raise InvariantError("an open reservation is in a state that holds nothing")
 
-    def _end_prefill(self, reservation: Reservation) -> None:
+    def _end_prefill(self, reservation: Reservation, *, now_ns: Nanos) -> None:
         if reservation.is_prefilling:
             reservation.is_prefilling = False
             account = self.accounts[reservation.replica]
             account.prefill_tokens -= reservation.estimate.unread_tokens
+            account.reading.remove(reservation.reservation_id, now_ns=now_ns)
             account.decoding += 1
 
-    def _close(self, reservation: Reservation) -> None:
+    def _close(self, reservation: Reservation, *, now_ns: Nanos) -> None:
         account = self.accounts[reservation.replica]
         del self._open[reservation.reservation_id]
         self._leases.pop(reservation.reservation_id, None)
@@ -442,6 +449,7 @@ class Ledger:
         account.held_prompt_tokens -= reservation.estimate.prompt_tokens
         if reservation.is_prefilling:
             account.prefill_tokens -= reservation.estimate.unread_tokens
+            account.reading.remove(reservation.reservation_id, now_ns=now_ns)
         else:
             account.decoding -= 1
         if account.batch is not None:

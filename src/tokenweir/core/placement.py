@@ -19,6 +19,7 @@ from tokenweir.core.guards import GuardConfig, first_token_shortage, pace_shorta
 from tokenweir.core.outer_limit import limit_shortage
 from tokenweir.core.policy import Policy
 from tokenweir.core.reasons import ReasonCode
+from tokenweir.core.units import Nanos
 
 __all__ = ["NO_SHORTAGE", "place", "roomiest"]
 
@@ -31,6 +32,7 @@ def place(
     *,
     policy: Policy,
     guards: GuardConfig,
+    now_ns: Nanos,
     ceiling_fraction: float = 1.0,
 ) -> Account | Shortage:
     """Return the replica that takes the estimate now, else the least that is missing.
@@ -40,6 +42,7 @@ def place(
         accounts: Of all replicas; unhealthy ones are passed over.
         policy: What is tested.
         guards: What guarded policies keep.
+        now_ns: Monotonic time.
         ceiling_fraction: Share of every limit up to which the request's class may enter.
     """
     best: Account | None = None
@@ -51,7 +54,7 @@ def place(
         shortage = capacity.shortage(estimate, account, ceiling_fraction=ceiling_fraction)
         if shortage is None and policy.is_guarded:
             shortage = first_token_shortage(
-                account, guards, ceiling_fraction=ceiling_fraction
+                account, guards, now_ns=now_ns, ceiling_fraction=ceiling_fraction
             ) or pace_shortage(estimate, account, config=guards, ceiling_fraction=ceiling_fraction)
         if shortage is None and policy.is_limited:
             shortage = limit_shortage(estimate, account, ceiling_fraction=ceiling_fraction)
