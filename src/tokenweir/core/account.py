@@ -14,9 +14,9 @@ from tokenweir.core.batch_peak import BatchPeak
 from tokenweir.core.calibration import Calibration, CalibrationConfig
 from tokenweir.core.headroom import Headroom, HeadroomConfig
 from tokenweir.core.profile import EngineProfile
+from tokenweir.core.reading import Reading
 from tokenweir.core.signals import Signals
 from tokenweir.core.slowness import Slowness
-from tokenweir.core.reading import Reading
 from tokenweir.core.units import NS_PER_MS, NS_PER_S, Nanos, ReplicaId
 
 __all__ = ["Account"]

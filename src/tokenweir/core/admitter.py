@@ -35,9 +35,8 @@ from tokenweir.core.decision import (
 )
 from tokenweir.core.errors import ConfigError, ContractError
 from tokenweir.core.fairness import Fairness, FairnessConfig, fairness_row
-from tokenweir.core.first_token import first_token_slo_ns, reading_share_ns
 from tokenweir.core.gates import Candidate, first_refusal
-from tokenweir.core.guards import GuardConfig
+from tokenweir.core.guards import GuardConfig, first_token_room_ns
 from tokenweir.core.headroom import HeadroomConfig
 from tokenweir.core.ledger import Ledger, LedgerConfig, Settlement
 from tokenweir.core.lengths import Forecast
@@ -57,6 +56,7 @@ from tokenweir.core.snapshot import Snapshot, view_of
 from tokenweir.core.standing_queue import wait_fraction
 from tokenweir.core.tenants import TenantConfig, TenantHoldings
 from tokenweir.core.units import Nanos, ReplicaId, ReservationId, TicketId
+from tokenweir.core.waiting import PoolLook, Prospect, WaitTest
 
 __all__ = ["Admitter", "AdmitterConfig"]
 
@@ -91,7 +91,7 @@ class AdmitterConfig:
     queue: QueueLimits = field(default_factory=QueueLimits)
     fairness: str = "vtc"
     charges: FairnessConfig = field(default_factory=FairnessConfig)
-    ordering: str = "fifo"
+    ordering: str = "earliest_deadline"
     tenants: TenantConfig = field(default_factory=TenantConfig)
     ledger: LedgerConfig = field(default_factory=LedgerConfig)
     calibration: CalibrationConfig = field(default_factory=CalibrationConfig)
@@ -133,6 +133,7 @@ class Admitter:
             ordering=ordering(self.config.ordering),
             tenants=self.config.tenants,
         )
+        self._waits = WaitTest(self.config.queue, is_guarded=policy.is_guarded)
         self._demand = ClassDemand(self.config.queue.classes)
         self._holdings = TenantHoldings(self.config.tenants)
         # Cheapest-first alone asks for a size, which costs a look at the distribution.
@@ -149,8 +150,8 @@ class Admitter:
         self._open: dict[ReservationId, _Open] = {}
         self._pending: list[Effect] = []
         self._is_draining = False
-        # Whether the last dispatch stopped for want of KV: only then are shares of it kept.
-        self._is_kv_short = False
+        # What the last dispatch stopped for: shares of KV are kept only while it is short.
+        self._short_of: ReasonCode | None = None
         # Before any time that can be passed in: monotonic clocks may start anywhere.
         self._now_ns: Nanos = -(1 << 62)
 
@@ -209,17 +210,28 @@ class Admitter:
             account = roomiest(self._accounts, policy=self.policy)
             if account is not None:
                 return self._admit(request, estimate, account=account, reason=ReasonCode.BYPASSED)
-        decision = self._decide(request, estimate)
-        if isinstance(decision, Account):
-            return self._admit(request, estimate, account=decision)
+        decided = self._decide(request, estimate)
+        self._waits.note(is_refused=isinstance(decided, Reject))
+        if isinstance(decided, Account):
+            return self._admit(request, estimate, account=decided)
+        decision: Enqueue | Reject
+        if isinstance(decided, Reject):
+            decision = decided
+        else:
+            entry, prospect = decided
+            decision = Enqueue(
+                entry.ticket_id,
+                int(prospect.ahead.items),
+                prospect.wait_ns,
+                entry.expires_ns,
+                is_returning=entry.is_returning,
+            )
         if self.mode is Mode.OBSERVE:
             return self._observe_only(request, estimate, decision=decision)
-        if isinstance(decision, Reject):
-            self._note_refusal(request, decision, is_enforced=True)
+        if isinstance(decided, Reject):
+            self._note_refusal(request, decided, is_enforced=True)
         else:
             self.counts["queued"] += 1
-            entry = self._entry(request, estimate, is_returning=decision.is_returning)
-            entry.expires_ns = decision.expires_ns
             self._make_room(entry)
             self._queue.push(entry)
         return decision
@@ -325,8 +337,18 @@ class Admitter:
 
     def next_wakeup_ns(self) -> Nanos | None:
         """Return when ``advance`` has something to do though nobody called, or None."""
-        due = [t for t in (self._ledger.next_wakeup_ns(), self._queue.next_expiry_ns()) if t]
+        times = (self._ledger.next_wakeup_ns(), self._queue.next_expiry_ns(), self._room_ns())
+        due = [t for t in times if t is not None]
         return min(due) if due else None
+
+    def _room_ns(self) -> Nanos | None:
+        """Return when what waits may enter because prompts have been read meanwhile, or None."""
+        if self._short_of is not ReasonCode.OVERLOAD_PREFILL or not self._queue.entries:
+            return None
+        guards = self.config.guards
+        times = [first_token_room_ns(a, guards) for a in self._accounts if a.is_healthy]
+        # What is due already depends on something else.
+        return min((t for t in times if t is not None and t > self._now_ns), default=None)
 
     # --- what can be seen ---------------------------------------------------------------------
 
@@ -372,7 +394,9 @@ class Admitter:
 
     # --- deciding -----------------------------------------------------------------------------
 
-    def _decide(self, request: Request, estimate: Estimate) -> Account | Enqueue | Reject:
+    def _decide(
+        self, request: Request, estimate: Estimate
+    ) -> Account | tuple[QueueEntry, Prospect] | Reject:
         """Return the replica that takes the request now, or its place, or its refusal."""
         desk, now_ns = self._desk, self._now_ns
         comer = None if desk is None else desk.look(request, now_ns=now_ns)
@@ -416,7 +440,9 @@ class Admitter:
         entry = self._entry(request, estimate, is_returning=is_returning)
         return self._enqueue_or_reject(entry, shortage=shortage)
 
-    def _enqueue_or_reject(self, entry: QueueEntry, *, shortage: Shortage) -> Enqueue | Reject:
+    def _enqueue_or_reject(
+        self, entry: QueueEntry, *, shortage: Shortage
+    ) -> tuple[QueueEntry, Prospect] | Reject:
         now_ns = self._now_ns
         self._rate.note_short(now_ns=now_ns)
         request, estimate = entry.request, entry.estimate
@@ -429,45 +455,29 @@ class Admitter:
             queue.displaceable(estimate, priority=priority, tenant=request.tenant) is None
         ):
             return refuse(ReasonCode.QUEUE_FULL)
-        ahead = queue.ahead_of(entry)
-        wait_ns = self._wait_ns(shortage, ahead=ahead)
-        # An assumed rate is good enough for advice, but not to turn away what might be served.
-        is_rate_known = self._rate.tokens_per_s(now_ns=now_ns) is not None
-        least_ns = wait_ns if is_rate_known else 0
-        bound_ns = limits.wait_ns_bound(priority)
-        is_interactive = limits.classes[priority].is_interactive
-        if self.policy.is_guarded and limits.first_token_slo_ns is not None and is_interactive:
-            healthy = [account for account in self._accounts if account.is_healthy]
-            reading = reading_share_ns(estimate, ahead, accounts=healthy, now_ns=now_ns)
-            if reading is not None:
-                own_ns, all_ns = reading
-                slo_ns = first_token_slo_ns(estimate, limits, accounts=healthy)
-                fraction = self._first_token_fraction()
-                first_ns = int(slo_ns * fraction)
-                bound_ns = min(limits.wait_ns_max_of(priority), first_ns - own_ns)
-                least_ns = max(least_ns, all_ns - own_ns)
-                wait_ns = max(wait_ns, least_ns)
-        if least_ns > bound_ns or bound_ns <= 0:
-            return refuse(shortage.reason, ahead=ahead)
-        expires_ns = now_ns + bound_ns
-        if request.deadline_ns is not None:
-            if now_ns + least_ns >= request.deadline_ns:
-                return refuse(ReasonCode.DEADLINE_UNREACHABLE, ahead=ahead)
-            expires_ns = min(expires_ns, request.deadline_ns)
-        return Enqueue(
-            entry.ticket_id, int(ahead.items), wait_ns, expires_ns, is_returning=entry.is_returning
+        look = PoolLook(
+            [account for account in self._accounts if account.is_healthy],
+            self._rate.tokens_per_s(now_ns=now_ns),
+            shortage,
+            self._first_token_fraction(),
         )
+        prospect = self._waits.prospect(entry, queue, look=look, now_ns=now_ns)
+        if prospect.is_in_time and prospect.is_before_deadline:
+            return entry, prospect
+        reason = shortage.reason
+        if prospect.is_in_time:
+            reason = ReasonCode.DEADLINE_UNREACHABLE
+        return refuse(reason, ahead=prospect.ahead)
 
     def _entry(self, request: Request, estimate: Estimate, *, is_returning: bool) -> QueueEntry:
-        """Return what would wait; it expires when its class's wait is over, or told otherwise."""
-        wait_ns = self.config.queue.wait_ns_max_of(request.priority)
+        """Return what would wait; its times are still to be set."""
         size = self._mean_tokens(request, estimate) if self._is_sized else 0.0
         return QueueEntry(
             TicketId(request.request_id),
             request,
             estimate,
-            self._now_ns,
-            self._now_ns + wait_ns,
+            enqueued_ns=self._now_ns,
+            expires_ns=self._now_ns,
             size_tokens=size,
             is_returning=is_returning,
         )
@@ -721,7 +731,7 @@ class Admitter:
                 placed = self._place(entry.estimate, head.admitted_as)
             if not isinstance(placed, Account):
                 is_short = True
-                self._is_kv_short = placed is not None and placed.reason is ReasonCode.OVERLOAD_KV
+                self._short_of = None if placed is None else placed.reason
                 break
             band = entry.band
             queue.take(entry)
@@ -731,7 +741,7 @@ class Admitter:
         if is_short:
             self._rate.note_short(now_ns=self._now_ns)
         else:
-            self._is_kv_short = False
+            self._short_of = None
         queue.unpark()
 
     def _is_passed_over(self, entry: QueueEntry) -> bool:
@@ -739,7 +749,10 @@ class Admitter:
         tenant = entry.request.tenant
         if self._holdings.is_at_cap(tenant):
             return True
-        if not self._is_kv_short or self._queue.waiting_tenants(entry.band) < 2:
+        if (
+            self._short_of is not ReasonCode.OVERLOAD_KV
+            or self._queue.waiting_tenants(entry.band) < 2
+        ):
             return False
         pool_tokens = sum(account.kv_tokens or 0 for account in self._accounts)
         return self._holdings.is_over_share(tenant, pool_tokens=pool_tokens)

@@ -17,7 +17,7 @@ from tokenweir.core.profile import attention_pairs
 from tokenweir.core.queues import Ahead, QueueLimits
 from tokenweir.core.units import Nanos
 
-__all__ = ["first_token_slo_ns", "reading_share_ns"]
+__all__ = ["first_token_slo_ns", "own_reading_ns", "reading_share_ns"]
 
 
 def first_token_slo_ns(
@@ -44,29 +44,39 @@ def first_token_slo_ns(
     return max(base_ns, int(ratio * unloaded_ns))
 
 
+def own_reading_ns(estimate: Estimate, *, accounts: Sequence[Account]) -> Nanos | None:
+    """Return how long the fastest replica needs to read a prompt, None where no speed is known.
+
+    Args:
+        estimate: Of the request.
+        accounts: Of the healthy replicas.
+    """
+    pairs = attention_pairs(estimate.prompt_tokens, cached_tokens=estimate.cached_tokens)
+    times = [reading_ns(estimate.unread_tokens, account, pairs=pairs) for account in accounts]
+    return min((time for time in times if time is not None), default=None)
+
+
 def reading_share_ns(
     estimate: Estimate, ahead: Ahead, *, accounts: Sequence[Account], now_ns: Nanos
-) -> tuple[Nanos, Nanos] | None:
-    """Return how long reading its own prompt takes, and all that is to be read before it too.
+) -> Nanos:
+    """Return how long until a prompt and all that is to be read before it has been read.
 
     Args:
         estimate: Of the request.
         ahead: What is served before it.
-        accounts: Of the healthy replicas.
+        accounts: Of the healthy replicas; the speed of one of them at least is known.
         now_ns: Monotonic time.
 
     Returns:
-        Both times on the replica that would be through first; None where no speed is known.
+        The time on the replica that would be through first.
     """
-    shares: list[tuple[Nanos, Nanos]] = []
-    own = estimate.unread_tokens
+    times: list[Nanos] = []
     own_pairs = attention_pairs(estimate.prompt_tokens, cached_tokens=estimate.cached_tokens)
     for account in accounts:
         left, left_pairs = unread_left(account, now_ns=now_ns)
-        unread = ahead.prompt_tokens / len(accounts) + left
+        tokens = ahead.prompt_tokens / len(accounts) + left + estimate.unread_tokens
         pairs = ahead.attention_pairs / len(accounts) + left_pairs + own_pairs
-        own_ns = reading_ns(own, account, pairs=own_pairs)
-        all_ns = reading_ns(unread + own, account, pairs=pairs)
-        if own_ns is not None and all_ns is not None:
-            shares.append((own_ns, all_ns))
-    return min(shares, key=lambda share: share[1], default=None)
+        time = reading_ns(tokens, account, pairs=pairs)
+        if time is not None:
+            times.append(time)
+    return min(times)

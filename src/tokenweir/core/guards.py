@@ -22,6 +22,7 @@ from tokenweir.core.account import Account
 from tokenweir.core.capacity.protocol import Shortage, check_fraction
 from tokenweir.core.cost import Estimate
 from tokenweir.core.errors import ConfigError
+from tokenweir.core.profile import EngineProfile, attention_pairs
 from tokenweir.core.reasons import ReasonCode
 from tokenweir.core.units import NS_PER_MS, NS_PER_S, Nanos
 
@@ -138,6 +139,31 @@ def _unread_limit(account: Account, config: GuardConfig) -> int:
     return limit if rate is None else max(limit, int(rate * config.prefill_ns_max / NS_PER_S))
 
 
+def _pace_ns(
+    estimate: Estimate, account: Account, *, profile: EngineProfile, sequences: int
+) -> float:
+    """Return the mean pace of those that run: steps get longer while a long prompt is read.
+
+    What a request has produced and has still to produce is that of the mean one.
+    """
+    step_ns = profile.duration_ns(
+        tokens=profile.step_tokens_max,
+        kv_tokens=account.held_tokens + estimate.prompt_tokens,
+        sequences=sequences,
+    )
+    pairs = attention_pairs(estimate.prompt_tokens, cached_tokens=estimate.cached_tokens)
+    attention_ns = pairs * profile.attention_ns
+    if attention_ns == 0 or account.decoding == 0:
+        return step_ns
+    chunk = min(profile.chunk_tokens_max, profile.step_tokens_max)
+    reading_steps = -(-estimate.unread_tokens // chunk)
+    produced = (account.held_tokens - account.held_prompt_tokens) / account.in_flight
+    left = max(1.0, (account.reserved_tokens - account.held_tokens) / account.in_flight)
+    # Whoever ends before it is read bears a part of it.
+    attention_ns *= min(1.0, left / reading_steps)
+    return step_ns + attention_ns / (produced + left)
+
+
 def pace_shortage(
     estimate: Estimate, account: Account, *, config: GuardConfig, ceiling_fraction: float = 1.0
 ) -> Shortage | None:
@@ -146,11 +172,7 @@ def pace_shortage(
     if profile is None or config.tpot_ns is None or account.in_flight == 0:
         return None
     sequences = account.in_flight + 1
-    step_ns = profile.duration_ns(
-        tokens=profile.step_tokens_max,
-        kv_tokens=account.held_tokens + estimate.prompt_tokens,
-        sequences=sequences,
-    )
+    step_ns = _pace_ns(estimate, account, profile=profile, sequences=sequences)
     limit_ns = int(config.tpot_ns * config.slo_fraction * ceiling_fraction)
     if sequences <= profile.sequences_max * ceiling_fraction and step_ns <= limit_ns:
         return None

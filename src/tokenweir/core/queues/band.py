@@ -49,7 +49,7 @@ class Ahead:
 class Line:
     """One tenant's entries of one class."""
 
-    __slots__ = ("charge", "entries", "heap", "is_parked", "sums", "weight")
+    __slots__ = ("charge", "entries", "heap", "is_parked", "key_max", "sums", "weight")
 
     def __init__(self, *, weight: float) -> None:
         """Start empty."""
@@ -57,6 +57,8 @@ class Line:
         self.entries: dict[TicketId, QueueEntry] = {}
         self.heap: list[tuple[Key, TicketId]] = []
         self.sums = Ahead()
+        # Nobody here has a larger one.
+        self.key_max: Key = (False, float("-inf"), 0)
         # In the units of the fairness row.
         self.charge = 0.0
         self.is_parked = False
@@ -65,6 +67,7 @@ class Line:
         """Put an entry in its place."""
         self.entries[entry.ticket_id] = entry
         heapq.heappush(self.heap, (entry.key, entry.ticket_id))
+        self.key_max = max(self.key_max, entry.key)
         self.sums.add_entry(entry)
 
     def remove(self, entry: QueueEntry) -> None:
@@ -87,15 +90,21 @@ class Line:
         return max(self.entries.values(), key=lambda entry: entry.key)
 
     def before(self, key: Key) -> Ahead:
-        """Return what enters before a newcomer. Cost O(1) where order is arrival, else O(n)."""
-        if key[:2] == (True, 0.0):
-            # Nobody is preferred to itself: whoever is here came earlier.
+        """Return what enters before a newcomer. Cost O(1) where it is the last, else O(n)."""
+        if key > self.key_max:
             return self.sums
         ahead = Ahead()
         for entry in self.entries.values():
             if entry.key < key:
                 ahead.add_entry(entry)
         return ahead
+
+    def behind(self, key: Key) -> list[QueueEntry]:
+        """Return who enters after a newcomer, in order. Cost O(1) where it is the last."""
+        if key > self.key_max:
+            return []
+        later = [entry for entry in self.entries.values() if entry.key > key]
+        return sorted(later, key=lambda entry: entry.key)
 
 
 class Band:

@@ -24,6 +24,7 @@ class QueueEntry:
         estimate: What it will take.
         enqueued_ns: When it came.
         expires_ns: When it is dropped at the latest.
+        due_ns: When it must have begun to be answered, by which earliest-deadline orders.
         size_tokens: Its expected tokens, by which cheapest-first orders; 0 where nobody asks.
         is_returning: It was told to come back now, and is preferred to its tenant's other requests.
         band: The class it waits in: its own, or a better one after promotion.
@@ -35,6 +36,7 @@ class QueueEntry:
     estimate: Estimate
     enqueued_ns: Nanos
     expires_ns: Nanos
+    due_ns: Nanos = 0
     size_tokens: float = 0.0
     is_returning: bool = False
     band: Priority = Priority.P1

@@ -4,8 +4,9 @@ Model: each entry gets a key when it comes; the smallest enters first, ties by a
 no updates: credit grows equally for all who wait, so cost + rate x arrival time orders as cost -
 rate x age would.
 Rule: ``fifo`` by arrival; ``shortest_with_ageing`` by predicted tokens, less 100 tokens of credit
-for each second waited: one a step of 10 ms; ``earliest_deadline`` by deadline, clamped to what the
-class may wait, so that no caller gains by claiming an earlier one than it could use.
+for each second waited: one a step of 10 ms; ``earliest_deadline`` by when the first
+token is due: the SLO's bound for this prompt, or an earlier deadline of its own. Where all prompts
+have the same bound that is the order of arrival.
 Trade-off: cheapest first serves more requests and fewer long ones; it is for who counts requests.
 """
 
@@ -33,8 +34,7 @@ def _shortest_with_ageing(entry: QueueEntry) -> float:
 
 
 def _earliest_deadline(entry: QueueEntry) -> float:
-    # ``expires_ns`` is the earlier of its deadline and of what its class may wait.
-    return float(entry.expires_ns)
+    return float(entry.due_ns)
 
 
 ORDERINGS: dict[str, Ordering] = {

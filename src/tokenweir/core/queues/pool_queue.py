@@ -21,7 +21,7 @@ from tokenweir.core.cost import Estimate
 from tokenweir.core.errors import ContractError, InvariantError
 from tokenweir.core.fairness import Fairness
 from tokenweir.core.queues.band import Ahead, Band
-from tokenweir.core.queues.entry import QueueEntry
+from tokenweir.core.queues.entry import Key, QueueEntry
 from tokenweir.core.queues.limits import QueueLimits
 from tokenweir.core.queues.orderings import Ordering
 from tokenweir.core.request import Priority, Request
@@ -135,13 +135,12 @@ class PoolQueue:
         priority = entry.request.priority
         if not self.has_room(entry.estimate, priority):
             raise ContractError(f"queue is full at {len(self.entries)} items, ask has_room first")
+        entry.band, entry.key = priority, self._key(entry)
         self._sequence += 1
-        entry.band = priority
-        entry.key = (not entry.is_returning, self._ordering(entry), self._sequence)
         self.entries[entry.ticket_id] = entry
         self.sums.add_entry(entry)
         self._band_push(entry)
-        heapq.heappush(self._expiries, (entry.expires_ns, self._sequence, entry.ticket_id))
+        heapq.heappush(self._expiries, (entry.expires_ns, entry.key[2], entry.ticket_id))
         if priority > Priority.P0:
             self._schedule_promotion(entry)
 
@@ -233,10 +232,14 @@ class PoolQueue:
             if priority >= request.priority:
                 break
             ahead.add(self.bands[priority].sums)
-        key = (not entry.is_returning, self._ordering(entry), self._sequence + 1)
-        weight = self._tenants.of(request.tenant).weight
+        weight, key = self._tenants.of(request.tenant).weight, self._key(entry)
         ahead.add(self.bands[request.priority].ahead_of(request.tenant, key, weight=weight))
         return ahead
+
+    def behind(self, entry: QueueEntry) -> list[QueueEntry]:
+        """Return who of its tenant and class would be served after a newcomer, in order."""
+        line = self.bands[entry.request.priority].lines.get(entry.request.tenant)
+        return [] if line is None else line.behind(self._key(entry))
 
     def waiting_tenants(self, priority: Priority) -> int:
         """Count the tenants that wait in a class."""
@@ -310,6 +313,10 @@ class PoolQueue:
             return False
         debt = sums.debt_tokens - gone_tokens + estimate.tokens
         return of_class.debt_tokens_max is None or debt <= of_class.debt_tokens_max
+
+    def _key(self, entry: QueueEntry) -> Key:
+        """Return a newcomer's key."""
+        return (not entry.is_returning, self._ordering(entry), self._sequence + 1)
 
     def _band_push(self, entry: QueueEntry) -> None:
         weight = self._tenants.of(entry.request.tenant).weight
