@@ -8,7 +8,8 @@ tokens/s, less where the engine is slower than its profile (see ``slowness``); S
 budget; T(B) = step time with B requests; q = TPOT bound.
 Rule (first token): dispatch while D <= max(S, ``prefill_ns_max`` R); a large prompt may enter an
 engine that reads nothing, since it can never be less alone.
-Rule (pace): dispatch while T(B + 1) <= ``slo_fraction`` q, where the engine's profile is known; an
+Rule (pace): dispatch while T(B + 1), and the mean pace while a long prompt is read, are at most
+``slo_fraction`` q, where the engine's profile is known; an
 engine that serves nobody takes one, for the same reason.
 Trade-off: what is held back waits in our queue, where it can still be dropped, reordered or moved.
 """
@@ -140,11 +141,17 @@ def _unread_limit(account: Account, config: GuardConfig) -> int:
 
 
 def _pace_ns(
-    estimate: Estimate, account: Account, *, profile: EngineProfile, sequences: int
+    estimate: Estimate,
+    account: Account,
+    *,
+    profile: EngineProfile,
+    sequences: int,
+    limit_ns: Nanos,
 ) -> float:
-    """Return the mean pace of those that run: steps get longer while a long prompt is read.
+    """Return the pace of those that run with one more, over what the mean one has yet to produce.
 
-    What a request has produced and has still to produce is that of the mean one.
+    Steps are longer while a long prompt is read. Whoever has more left than the prompt has steps
+    makes good for it afterwards; whoever ends earlier bears its part.
     """
     step_ns = profile.duration_ns(
         tokens=profile.step_tokens_max,
@@ -153,15 +160,12 @@ def _pace_ns(
     )
     pairs = attention_pairs(estimate.prompt_tokens, cached_tokens=estimate.cached_tokens)
     attention_ns = pairs * profile.attention_ns
-    if attention_ns == 0 or account.decoding == 0:
-        return step_ns
     chunk = min(profile.chunk_tokens_max, profile.step_tokens_max)
-    reading_steps = -(-estimate.unread_tokens // chunk)
-    produced = (account.held_tokens - account.held_prompt_tokens) / account.in_flight
+    reading_steps = max(1, -(-estimate.unread_tokens // chunk))
+    if account.decoding == 0 or step_ns + attention_ns / reading_steps <= limit_ns:
+        return step_ns
     left = max(1.0, (account.reserved_tokens - account.held_tokens) / account.in_flight)
-    # Whoever ends before it is read bears a part of it.
-    attention_ns *= min(1.0, left / reading_steps)
-    return step_ns + attention_ns / (produced + left)
+    return step_ns + attention_ns / max(left, reading_steps)
 
 
 def pace_shortage(
@@ -172,8 +176,8 @@ def pace_shortage(
     if profile is None or config.tpot_ns is None or account.in_flight == 0:
         return None
     sequences = account.in_flight + 1
-    step_ns = _pace_ns(estimate, account, profile=profile, sequences=sequences)
     limit_ns = int(config.tpot_ns * config.slo_fraction * ceiling_fraction)
+    step_ns = _pace_ns(estimate, account, profile=profile, sequences=sequences, limit_ns=limit_ns)
     if sequences <= profile.sequences_max * ceiling_fraction and step_ns <= limit_ns:
         return None
     # What one request holds in the mean has to leave first.
