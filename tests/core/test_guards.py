@@ -14,6 +14,7 @@ from tokenweir.core.cost import Estimate
 from tokenweir.core.errors import ConfigError
 from tokenweir.core.guards import (
     GuardConfig,
+    first_token_room_ns,
     first_token_shortage,
     pace_shortage,
     prefill_tokens_per_s,
@@ -35,6 +36,8 @@ def loaded(
     """Build an account by its sums alone."""
     account = account_with(kv_tokens=421_000, profile=A100 if has_profile else None)
     account.prefill_tokens = unread
+    if unread:
+        account.reading.add(reservation("unread"), tokens=unread, pairs=0.0, now_ns=0)
     account.decoding = account.in_flight = decoding
     account.held_tokens = held_tokens
     account.reserved_tokens = 2 * held_tokens
@@ -88,8 +91,8 @@ def test_speed_when_no_profile_is_known_then_is_not_guessed() -> None:
 
 def test_first_token_when_reading_is_fast_then_the_limit_is_its_time() -> None:
     """50 ms of an idle A100 are 629 tokens, more than the 512 of a step."""
-    assert first_token_shortage(loaded(unread=629), GUARDS) is None
-    assert first_token_shortage(loaded(unread=630), GUARDS) == Shortage(
+    assert first_token_shortage(loaded(unread=629), GUARDS, now_ns=0) is None
+    assert first_token_shortage(loaded(unread=630), GUARDS, now_ns=0) == Shortage(
         ReasonCode.OVERLOAD_PREFILL, 1, 630, 629
     )
 
@@ -97,18 +100,20 @@ def test_first_token_when_reading_is_fast_then_the_limit_is_its_time() -> None:
 def test_first_token_when_reading_is_slow_then_the_limit_is_a_step() -> None:
     """Less than a step's budget would leave a part of the step unused."""
     busy = loaded(unread=512, decoding=112, held_tokens=100_000)
-    assert first_token_shortage(busy, GUARDS) is None
-    busy.prefill_tokens = 600
-    assert first_token_shortage(busy, GUARDS) == Shortage(ReasonCode.OVERLOAD_PREFILL, 88, 600, 512)
+    assert first_token_shortage(busy, GUARDS, now_ns=0) is None
+    busy = loaded(unread=600, decoding=112, held_tokens=100_000)
+    assert first_token_shortage(busy, GUARDS, now_ns=0) == Shortage(
+        ReasonCode.OVERLOAD_PREFILL, 88, 600, 512
+    )
 
 
 def test_first_token_when_no_profile_is_known_then_a_careful_step_is_assumed() -> None:
     """An engine of which nothing is known is taken to read what engines come with."""
-    assert first_token_shortage(loaded(unread=2_048, has_profile=False), GUARDS) is None
+    assert first_token_shortage(loaded(unread=2_048, has_profile=False), GUARDS, now_ns=0) is None
     shut = Shortage(ReasonCode.OVERLOAD_PREFILL, 1, 2_049, 2_048)
-    assert first_token_shortage(loaded(unread=2_049, has_profile=False), GUARDS) == shut
+    assert first_token_shortage(loaded(unread=2_049, has_profile=False), GUARDS, now_ns=0) == shut
     tight = GuardConfig(step_tokens=100)
-    assert first_token_shortage(loaded(unread=101, has_profile=False), tight) is not None
+    assert first_token_shortage(loaded(unread=101, has_profile=False), tight, now_ns=0) is not None
 
 
 @settings(deadline=None, print_blob=True)
@@ -127,7 +132,7 @@ def test_first_token_when_nothing_is_unread_then_the_engine_is_open(
     account.decoding = account.in_flight = decoding
     account.held_tokens = held_tokens
     config = GuardConfig(prefill_ns_max=prefill_ns_max, step_tokens=step_tokens)
-    assert first_token_shortage(account, config) is None
+    assert first_token_shortage(account, config, now_ns=0) is None
 
 
 @settings(deadline=None, print_blob=True)
@@ -137,10 +142,33 @@ def test_first_token_when_what_is_missing_was_read_then_opens_and_not_before(
 ) -> None:
     """The shortage is exactly what has to be read first."""
     account = loaded(unread=unread, decoding=decoding)
-    shortage = first_token_shortage(account, GUARDS)
+    shortage = first_token_shortage(account, GUARDS, now_ns=0)
     missing = 0 if shortage is None else shortage.missing_tokens
-    account.prefill_tokens = max(0, unread - freed)
-    assert (first_token_shortage(account, GUARDS) is None) is (freed >= missing)
+    account = loaded(unread=max(0, unread - freed), decoding=decoding)
+    assert (first_token_shortage(account, GUARDS, now_ns=0) is None) is (freed >= missing)
+
+
+def test_first_token_when_a_prompt_is_half_read_then_counts_what_is_left() -> (
+    None
+):
+    """Time stands for what engines do not tell; the guard opens when it says it will."""
+    account = loaded(unread=5_120)
+    shut = first_token_shortage(account, GUARDS, now_ns=0)
+    assert shut is not None
+    half = first_token_shortage(account, GUARDS, now_ns=5 * FULL_STEP_NS)
+    assert half is not None
+    assert half.used_tokens == pytest.approx(5_120 / 2, abs=2)
+    room_ns = first_token_room_ns(account, GUARDS)
+    assert room_ns is not None
+    assert first_token_shortage(account, GUARDS, now_ns=room_ns - MS) is not None
+    assert first_token_shortage(account, GUARDS, now_ns=room_ns) is None
+
+
+def test_first_token_when_nothing_is_known_of_speed_then_no_time_opens() -> None:
+    """Without a profile a prompt counts until its first token."""
+    account = loaded(unread=5_120, has_profile=False)
+    assert first_token_room_ns(account, GUARDS) is None
+    assert first_token_shortage(account, GUARDS, now_ns=3_600 * 10**9) is not None
 
 
 def test_first_token_when_an_answer_is_not_streamed_then_its_progress_opens() -> None:
@@ -148,11 +176,11 @@ def test_first_token_when_an_answer_is_not_streamed_then_its_progress_opens() ->
     ledger = ledger_with()
     account = ledger.accounts[ONE]
     ledger.reserve(reservation("a"), ONE, estimate=Estimate(2_049, 10), now_ns=0)
-    assert first_token_shortage(account, GUARDS) is not None
+    assert first_token_shortage(account, GUARDS, now_ns=0) is not None
     ledger.progress(ONE, {reservation("a"): 0}, now_ns=1)
-    assert first_token_shortage(account, GUARDS) is not None
+    assert first_token_shortage(account, GUARDS, now_ns=0) is not None
     ledger.progress(ONE, {reservation("a"): 1}, now_ns=2)
-    assert first_token_shortage(account, GUARDS) is None
+    assert first_token_shortage(account, GUARDS, now_ns=0) is None
 
 
 # --- pace -----------------------------------------------------------------------------------------

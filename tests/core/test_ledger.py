@@ -143,7 +143,7 @@ def test_settle_when_repeated_with_other_usage_then_raises(ledger: Ledger) -> No
 
 def test_settle_when_released_or_unknown_then_raises(ledger: Ledger) -> None:
     """What never ran cannot have been used."""
-    ledger.release(R)
+    ledger.release(R, now_ns=0)
     with pytest.raises(ContractError, match="r was released"):
         ledger.settle(R, USED, outcome=Outcome.FINISHED, now_ns=1)
     with pytest.raises(ContractError, match="stranger is unknown"):
@@ -152,17 +152,17 @@ def test_settle_when_released_or_unknown_then_raises(ledger: Ledger) -> None:
 
 def test_release_when_never_started_then_everything_returns(ledger: Ledger) -> None:
     """A request that never reached an engine leaves nothing, and nothing drains."""
-    ledger.release(R)
+    ledger.release(R, now_ns=0)
     assert sums(ledger) == (0, 0, 0, 0, 0)
     with pytest.raises(ContractError, match="it cannot be released"):
-        ledger.release(R)
+        ledger.release(R, now_ns=0)
 
 
 def test_release_when_streaming_then_raises_and_changes_nothing(ledger: Ledger) -> None:
     """What was begun must be settled, or its usage would be lost."""
     ledger.first_token(R, now_ns=0)
     with pytest.raises(ContractError, match="release is not possible"):
-        ledger.release(R)
+        ledger.release(R, now_ns=0)
     assert sums(ledger) == (1, 150, 100, 100, 0)
 
 
@@ -218,7 +218,7 @@ def test_end_when_read_or_unread_then_neither_prompt_nor_place_stays(
         case "settle_early":
             ledger.settle(R, USED, outcome=Outcome.CANCELLED, now_ns=1)
         case "release":
-            ledger.release(R)
+            ledger.release(R, now_ns=0)
         case "lose":
             ledger.expire(now_ns=60 * S)
     assert reading(ledger) == (0, 0)

@@ -159,6 +159,8 @@ class AdmitterMachine(RuleBasedStateMachine):
                     request("seen"), usage, outcome=Outcome.FINISHED, now_ns=self.now_ns
                 )
         config = AdmitterConfig(
+            # The model is a plain list.
+            ordering="fifo",
             queue=dataclasses.replace(LIMITS, first_token_slo_ns=first_token_slo_ns),
             guards=GUARDS,
             ledger=LedgerConfig(
@@ -505,7 +507,13 @@ class AdmitterMachine(RuleBasedStateMachine):
         due += [entry.expires_ns for entry in self.waiting.values()]
         if self.has_leases:
             due += [hold.lease_expires_ns for hold in self.open.values()]
-        assert self.admitter.next_wakeup_ns() == (min(due) if due else None)
+        wakeup_ns = self.admitter.next_wakeup_ns()
+        if self.policy.is_guarded and self.waiting and wakeup_ns not in due:
+            # A prompt will have been read, so that the next one may enter.
+            assert wakeup_ns is not None
+            assert self.now_ns < wakeup_ns < min(due)
+        else:
+            assert wakeup_ns == (min(due) if due else None)
 
     @invariant()
     def cap_holds(self) -> None:
@@ -547,12 +555,16 @@ class AdmitterMachine(RuleBasedStateMachine):
         """Return what the model has open on a replica."""
         return [hold for hold in self.open.values() if hold.replica == replica]
 
-    def guards_let_in(self, prompt_tokens: int, *, replica: ReplicaId) -> bool:
-        """Say in plain words whether first token and pace allow one more on a replica."""
+    def guards_let_in(self, prompt_tokens: int, *, replica: ReplicaId, is_first_read: bool) -> bool:
+        """Say in plain words whether first token and pace allow one more on a replica.
+
+        Of the prompt that is being read nobody knows how much is left: all of it, or nothing.
+        """
         if not self.policy.is_guarded:
             return True
         mine = self.open_on(replica)
-        unread = sum(hold.prompt_tokens for hold in mine if hold.is_unread)
+        prompts = [hold.prompt_tokens for hold in mine if hold.is_unread]
+        unread = sum(prompts)
         if replica != REPLICAS[0]:
             return unread <= 250
         held = sum(hold.held_tokens for hold in mine)
@@ -561,6 +573,8 @@ class AdmitterMachine(RuleBasedStateMachine):
         can_read = (200 - decoding) * 15 * MS // step_ns
         pace_ns = 12 * MS + (held + prompt_tokens) * MS // 100 + (len(mine) + 1) * 2 * MS
         has_pace = not mine or (len(mine) < 4 and pace_ns <= PACE_NS_MAX)
+        if is_first_read:
+            unread -= prompts[0] if prompts else 0
         return unread <= max(200, can_read) and has_pace
 
     def refused_and_unchanged(self, call: object) -> None:
@@ -575,7 +589,7 @@ class AdmitterMachine(RuleBasedStateMachine):
     def take_in(self, admit: Admit, *, prompt_tokens: int, tokens: int) -> None:
         """Note an admission, and check that what it entered had room (INV-ADMITTER-1)."""
         assert admit.reserved_tokens == tokens
-        is_let_in = self.guards_let_in(prompt_tokens, replica=admit.replica)
+        is_let_in = self.guards_let_in(prompt_tokens, replica=admit.replica, is_first_read=True)
         self.open[admit.reservation_id] = Hold(
             admit.replica, prompt_tokens, tokens, prompt_tokens, self.now_ns + LEASE_NS
         )
@@ -659,7 +673,9 @@ class AdmitterMachine(RuleBasedStateMachine):
                 assert capacity.shortage(
                     head.entry.estimate, account
                 ) is not None or not self.guards_let_in(
-                    head.entry.estimate.prompt_tokens, replica=account.replica
+                    head.entry.estimate.prompt_tokens,
+                    replica=account.replica,
+                    is_first_read=False,
                 )
 
 

@@ -167,11 +167,16 @@ def test_queue_when_the_own_reading_would_come_too_late_then_expires() -> None:
     admit(admitter, asking("running", 600))
     enqueue(admitter, asking("short", 100))
     enqueue(admitter, asking("long", 600))
+    admitter.observe(Signals(ONE, 0, is_healthy=False), now_ns=0)
+    assert admitter.advance(now_ns=0) == ()
     assert admitter.next_wakeup_ns() == 500 * MS
     assert admitter.advance(now_ns=500 * MS - 1) == ()
     (effect,) = admitter.advance(now_ns=500 * MS)
     assert isinstance(effect, Expire)
-    assert (effect.ticket_id, effect.reject.reason) == (ticket("long"), ReasonCode.QUEUE_TIMEOUT)
+    assert (effect.ticket_id, effect.reject.reason) == (
+        ticket("long"),
+        ReasonCode.NO_HEALTHY_REPLICA,
+    )
     (effect,) = admitter.advance(now_ns=750 * MS)
     assert isinstance(effect, Expire)
     assert effect.ticket_id == ticket("short")

@@ -239,7 +239,7 @@ class Simulation:
         self._advance()
 
     def _event(self) -> None:
-        _, _, what = heapq.heappop(self._events)
+        when_ns, _, what = heapq.heappop(self._events)
         match what:
             case _Retry(index, number, turn):
                 self._arrive(index, number, turn=turn)
@@ -247,9 +247,12 @@ class Simulation:
                 if attempt.first_ns is None and attempt.fate is Fate.UNSERVED:
                     self._abandon(attempt)
                     self._advance()
-            case None:
+            case None if when_ns == self._wakeup_ns:
                 self._wakeup_ns = _NEVER
                 self._advance()
+            case None:
+                # An earlier one has taken its place.
+                pass
 
     def _boundary(self) -> None:
         """End the running step, let what it freed be taken, and begin the next one."""
@@ -348,8 +351,8 @@ class Simulation:
         if self._queued:
             wakeup_ns = admitter.next_wakeup_ns()
             if wakeup_ns is not None and wakeup_ns < self._wakeup_ns:
-                self._wakeup_ns = wakeup_ns
-                self._schedule(max(wakeup_ns, self._now_ns), None)
+                self._wakeup_ns = max(wakeup_ns, self._now_ns)
+                self._schedule(self._wakeup_ns, None)
 
     def _dispatch(self, attempt: Attempt, admit: Admit) -> None:
         now_ns = self._now_ns
