@@ -148,9 +148,7 @@ def test_first_token_when_what_is_missing_was_read_then_opens_and_not_before(
     assert (first_token_shortage(account, GUARDS, now_ns=0) is None) is (freed >= missing)
 
 
-def test_first_token_when_a_prompt_is_half_read_then_counts_what_is_left() -> (
-    None
-):
+def test_first_token_when_a_prompt_is_half_read_then_counts_what_is_left() -> None:
     """Time stands for what engines do not tell; the guard opens when it says it will."""
     account = loaded(unread=5_120)
     shut = first_token_shortage(account, GUARDS, now_ns=0)
