@@ -59,7 +59,7 @@ def compare(
     requests: Requests = None,
     warmup: Warmup = 1_000,
     cooldown: Cooldown = 500,
-    ordering: Ordering = "fifo",
+    ordering: Ordering = "earliest_deadline",
     fairness: Fairness = "vtc",
     declared: Declared = "mix",
     slo_ttft: SloTtft = "1s",

@@ -65,7 +65,7 @@ def replay(
     requests: Requests = None,
     step: Step = None,
     queue: Queue = "fifo",
-    ordering: Ordering = "fifo",
+    ordering: Ordering = "earliest_deadline",
     fairness: Fairness = "vtc",
     declared: Declared = "mix",
     wait_items: WaitItems = 1_000,

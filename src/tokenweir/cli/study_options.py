@@ -152,7 +152,7 @@ def wishes_from(
     drains: bool = True,
     checks: bool = False,
     fairness: str = "vtc",
-    ordering: str = "fifo",
+    ordering: str = "earliest_deadline",
 ) -> Wishes:
     """Put what was asked for together; what is left out is as in ``replay``, without recounts."""
     return Wishes(

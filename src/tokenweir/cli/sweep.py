@@ -67,7 +67,7 @@ def sweep(
     slo_unloaded: Annotated[
         float | None, typer.Option(help="Or so many times the idle TTFT, if that is more.")
     ] = None,
-    ordering: Ordering = "fifo",
+    ordering: Ordering = "earliest_deadline",
     fairness: Fairness = "vtc",
     declared: Declared = "mix",
     jobs: Jobs = None,

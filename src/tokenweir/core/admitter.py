@@ -488,7 +488,7 @@ class Admitter:
         if self._desk is not None:
             now_ns = self._now_ns
             fraction *= wait_fraction(
-                self._desk.load.tokens_per_s(now_ns=now_ns),
+                self._desk.load.steady_tokens_per_s(now_ns=now_ns),
                 rate_tokens_per_s=self._rate.tokens_per_s(now_ns=now_ns),
             )
         return fraction

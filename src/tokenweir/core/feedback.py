@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from tokenweir.core.account import Account
 from tokenweir.core.aimd import AimdLimit
-from tokenweir.core.guards import reading_ns
-from tokenweir.core.profile import attention_pairs
+from tokenweir.core.guards import reading_ns, unread_left
 from tokenweir.core.request import Outcome, Usage
 from tokenweir.core.reservation import Reservation
 from tokenweir.core.units import NS_PER_S, Nanos
@@ -25,9 +24,8 @@ def note_entry(reservation: Reservation, account: Account) -> None:
     """Remember what the profile says of a request that is sent now; its sums are in already."""
     account.note_entry()
     if account.profile is not None:
-        estimate = reservation.estimate
-        pairs = attention_pairs(estimate.prompt_tokens, cached_tokens=estimate.cached_tokens)
-        predicted_ns = reading_ns(account.prefill_tokens, account, pairs=pairs) or 0
+        tokens, pairs = unread_left(account, now_ns=reservation.start_ns)
+        predicted_ns = reading_ns(tokens, account, pairs=pairs) or 0
         reservation.predicted_first_ns = int(predicted_ns / account.slowness.ratio)
 
 

@@ -1,6 +1,7 @@
 """May a queue be as long as the first token's bound allows?
 
-Model: X = load of first attempts over the service rate. A queue that a burst has filled is worked
+Model: X = load of first attempts, in the least loaded of the last seconds, over the service rate.
+A queue that a burst has filled is worked
 off again, and lets serve what would else be refused. One that is refilled faster than it is served
 stands: its length buys nothing but waiting, and has to be worked off when the load falls.
 Rule: while X > 2 a newcomer's first token has to come within 0.6 of the time it may take else.

@@ -87,7 +87,7 @@ class Experiment:
     length_mode: LengthMode | None = None
     guards: GuardConfig = field(default_factory=GuardConfig)
     fairness: str = "vtc"
-    ordering: str = "fifo"
+    ordering: str = "earliest_deadline"
     returns: ReturnConfig | None = None
     slo: Slo = field(default_factory=Slo)
     checks: bool = True

@@ -79,7 +79,7 @@ class Wishes:
     drains: bool
     checks: bool
     fairness: str = "vtc"
-    ordering: str = "fifo"
+    ordering: str = "earliest_deadline"
     paces_returns: bool = True
 
 

@@ -23,6 +23,7 @@ __all__ = ["FreshLoad", "Shares", "Shortness", "return_share"]
 
 _BIN_NS = NS_PER_S // 2
 _BINS = 10
+_BINS_PER_S = NS_PER_S // _BIN_NS
 # A pool that is filled to the brim has a queue, and refuses first attempts.
 _FILLED_FRACTION = 0.9
 
@@ -87,6 +88,13 @@ class FreshLoad:
         """Return the load over the last whole bins."""
         self._roll(now_ns)
         return self._tokens * NS_PER_S / (_BINS * _BIN_NS)
+
+    def steady_tokens_per_s(self, *, now_ns: Nanos) -> float:
+        """Return the load of the least loaded second of them: what a burst does not raise."""
+        self._roll(now_ns)
+        bins = list(self._bins)
+        seconds = [sum(bins[i : i + _BINS_PER_S]) for i in range(0, _BINS, _BINS_PER_S)]
+        return float(min(seconds))
 
     def _roll(self, now_ns: Nanos) -> None:
         index = now_ns // _BIN_NS
