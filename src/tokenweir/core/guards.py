@@ -150,11 +150,17 @@ def _pace_ns(
 ) -> float:
     """Return the pace of those that run with one more, over what the mean one has yet to produce.
 
+    Each request that ends makes room for a prompt, so that a step reads as many prompt tokens per
+    token it decodes as requests bring; more than its budget it cannot.
+
     Steps are longer while a long prompt is read. Whoever has more left than the prompt has steps
     makes good for it afterwards; whoever ends earlier bears its part.
     """
+    prompts = account.held_prompt_tokens + estimate.prompt_tokens
+    outputs = account.reserved_tokens - account.held_prompt_tokens + estimate.output_tokens
+    step_tokens = sequences * (1 + prompts / max(1, outputs))
     step_ns = profile.duration_ns(
-        tokens=profile.step_tokens_max,
+        tokens=min(step_tokens, profile.step_tokens_max),
         kv_tokens=account.held_tokens + estimate.prompt_tokens,
         sequences=sequences,
     )
