@@ -459,7 +459,8 @@ class Admitter:
             [account for account in self._accounts if account.is_healthy],
             self._rate.tokens_per_s(now_ns=now_ns),
             shortage,
-            self._first_token_fraction(),
+            self.config.guards.slo_fraction,
+            self._wait_fraction(),
         )
         prospect = self._waits.prospect(entry, queue, look=look, now_ns=now_ns)
         if prospect.is_in_time and prospect.is_before_deadline:
@@ -482,16 +483,15 @@ class Admitter:
             is_returning=is_returning,
         )
 
-    def _first_token_fraction(self) -> float:
-        """Return the part of the first token's bound that may be used now."""
-        fraction = self.config.guards.slo_fraction
-        if self._desk is not None:
-            now_ns = self._now_ns
-            fraction *= wait_fraction(
-                self._desk.load.steady_tokens_per_s(now_ns=now_ns),
-                rate_tokens_per_s=self._rate.tokens_per_s(now_ns=now_ns),
-            )
-        return fraction
+    def _wait_fraction(self) -> float:
+        """Return the part of the time to the first token that may be spent waiting now."""
+        if self._desk is None:
+            return 1.0
+        now_ns = self._now_ns
+        return wait_fraction(
+            self._desk.load.steady_tokens_per_s(now_ns=now_ns),
+            rate_tokens_per_s=self._rate.tokens_per_s(now_ns=now_ns),
+        )
 
     def _make_room(self, entry: QueueEntry) -> None:
         """Drop whom a newcomer displaces from a full queue."""

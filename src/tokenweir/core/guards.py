@@ -9,7 +9,7 @@ budget; T(B) = step time with B requests; q = TPOT bound.
 Rule (first token): dispatch while D <= max(S, ``prefill_ns_max`` R); a large prompt may enter an
 engine that reads nothing, since it can never be less alone.
 Rule (pace): dispatch while T(B + 1), and the mean pace while a long prompt is read, are at most
-``slo_fraction`` q, where the engine's profile is known; an
+``pace_fraction`` q, where the engine's profile is known; an
 engine that serves nobody takes one, for the same reason.
 Trade-off: what is held back waits in our queue, where it can still be dropped, reordered or moved.
 """
@@ -47,13 +47,16 @@ class GuardConfig:
             tenant's first token near what it is on an idle engine.
         step_tokens: Budget of a step where no profile tells, 1 or more; what engines come with.
         tpot_ns: Bound on the pace, or None for no test of it.
-        slo_fraction: Share of that bound that may be used, above 0 to 1.
+        slo_fraction: Share of the bound on the first token that may be used, above 0 to 1.
+        pace_fraction: Share of the bound on the pace, above 0 to 1. What is predicted is the step
+            of an engine that always has prompts to read; most steps are shorter.
     """
 
     prefill_ns_max: Nanos = 50 * NS_PER_MS
     step_tokens: int = 2_048
     tpot_ns: Nanos | None = 80 * NS_PER_MS
     slo_fraction: float = 0.9
+    pace_fraction: float = 1.0
 
     def __post_init__(self) -> None:
         """Check ranges."""
@@ -66,6 +69,7 @@ class GuardConfig:
         if self.tpot_ns is not None and self.tpot_ns <= 0:
             raise ConfigError(f"tpot_ns {self.tpot_ns} is not allowed, allowed: above 0, or none")
         check_fraction("slo_fraction", self.slo_fraction)
+        check_fraction("pace_fraction", self.pace_fraction)
 
 
 def prefill_tokens_per_s(account: Account) -> float | None:
@@ -182,7 +186,7 @@ def pace_shortage(
     if profile is None or config.tpot_ns is None or account.in_flight == 0:
         return None
     sequences = account.in_flight + 1
-    limit_ns = int(config.tpot_ns * config.slo_fraction * ceiling_fraction)
+    limit_ns = int(config.tpot_ns * config.pace_fraction * ceiling_fraction)
     step_ns = _pace_ns(estimate, account, profile=profile, sequences=sequences, limit_ns=limit_ns)
     if sequences <= profile.sequences_max * ceiling_fraction and step_ns <= limit_ns:
         return None

@@ -47,12 +47,14 @@ class PoolLook:
         rate_tokens_per_s: Of service, None while nothing is known.
         shortage: Why what is next cannot enter now.
         slo_fraction: Part of the bound on a first token that may be used.
+        wait_fraction: Part of that which may be waited (see ``standing_queue``).
     """
 
     healthy: Sequence[Account]
     rate_tokens_per_s: float | None
     shortage: Shortage
     slo_fraction: float
+    wait_fraction: float
 
     def wait_ns(self, ahead: Ahead) -> Nanos:
         """Predict how long until what is ahead and what is missing has been served."""
@@ -113,7 +115,11 @@ class WaitTest:
             slo_ns = first_token_slo_ns(entry.estimate, limits, accounts=look.healthy)
             first_ns = int(slo_ns * look.slo_fraction)
             wait_ns_max = min(limits.wait_ns_max_of(request.priority), first_ns - own_ns)
-            bound_ns = min(wait_ns_max, first_ns - self._margin(own_ns, first_ns=first_ns))
+            bound_ns = min(
+                wait_ns_max,
+                first_ns - self._margin(own_ns, first_ns=first_ns),
+                int(first_ns * look.wait_fraction),
+            )
             entry.due_ns = now_ns + first_ns
         entry.expires_ns = now_ns + wait_ns_max
         if request.deadline_ns is not None:
