@@ -184,21 +184,38 @@ def test_first_token_when_an_answer_is_not_streamed_then_its_progress_opens() ->
 # --- pace -----------------------------------------------------------------------------------------
 
 
+TIGHT = GuardConfig(pace_fraction=0.9)
+
+
+def prompted(account: Account) -> Account:
+    """Let four fifths of what is reserved be prompts, so that every step is full."""
+    account.held_prompt_tokens = account.reserved_tokens * 4 // 5
+    return account
+
+
 def test_pace_when_context_is_long_then_the_step_with_one_more_counts() -> None:
     """With 243,000 tokens of context 225 requests take 71.9966 ms of 72, and 226 are too many."""
-    almost = loaded(decoding=224, held_tokens=242_000)
-    assert pace_shortage(SMALL, almost, config=GUARDS) is None
-    full = loaded(decoding=225, held_tokens=242_000)
+    almost = prompted(loaded(decoding=224, held_tokens=242_000))
+    assert pace_shortage(SMALL, almost, config=TIGHT) is None
+    full = prompted(loaded(decoding=225, held_tokens=242_000))
     mean_tokens = 2 * 242_000 // 225
-    assert pace_shortage(SMALL, full, config=GUARDS) == Shortage(
+    assert pace_shortage(SMALL, full, config=TIGHT) == Shortage(
         ReasonCode.OVERLOAD_PACE, mean_tokens, 225, 225
     )
 
 
 def test_pace_when_the_newcomer_is_long_then_its_prompt_counts() -> None:
     """What it will make the others wait for is its own context."""
-    account = loaded(decoding=224, held_tokens=242_000)
-    assert pace_shortage(Estimate(2_000, 1), account, config=GUARDS) is not None
+    account = prompted(loaded(decoding=224, held_tokens=242_000))
+    assert pace_shortage(Estimate(2_000, 1), account, config=TIGHT) is not None
+
+
+def test_pace_when_requests_bring_few_prompts_then_a_step_is_shorter_than_its_budget() -> None:
+    """An engine that mostly decodes takes more requests than one that always reads."""
+    mostly_reads = prompted(loaded(decoding=230, held_tokens=242_000))
+    mostly_decodes = loaded(decoding=230, held_tokens=242_000)
+    assert pace_shortage(SMALL, mostly_reads, config=TIGHT) is not None
+    assert pace_shortage(SMALL, mostly_decodes, config=TIGHT) is None
 
 
 def test_pace_when_all_seats_are_taken_then_is_short_at_any_speed() -> None:
