@@ -74,7 +74,7 @@ KNOWN = EngineProfile(
     kv_tokens=1_000,
     sequences_max=4,
 )
-GUARDS = GuardConfig(prefill_ns_max=15 * MS, step_tokens=250, tpot_ns=25 * MS, slo_fraction=0.8)
+GUARDS = GuardConfig(prefill_ns_max=15 * MS, step_tokens=250, tpot_ns=20 * MS, slo_fraction=0.8)
 PACE_NS_MAX = 20 * MS
 REFUSALS = [code for code in ReasonCode if REASONS[code].status != 200]
 NEVER_OVERRIDDEN = {ReasonCode.NO_HEALTHY_REPLICA, ReasonCode.DRAINING}
@@ -555,7 +555,9 @@ class AdmitterMachine(RuleBasedStateMachine):
         """Return what the model has open on a replica."""
         return [hold for hold in self.open.values() if hold.replica == replica]
 
-    def guards_let_in(self, prompt_tokens: int, *, replica: ReplicaId, is_first_read: bool) -> bool:
+    def guards_let_in(
+        self, prompt_tokens: int, *, tokens: int, replica: ReplicaId, is_first_read: bool
+    ) -> bool:
         """Say in plain words whether first token and pace allow one more on a replica.
 
         Of the prompt that is being read nobody knows how much is left: all of it, or nothing.
@@ -571,7 +573,15 @@ class AdmitterMachine(RuleBasedStateMachine):
         decoding = sum(not hold.is_unread for hold in mine)
         step_ns = 12 * MS + held * MS // 100 + (decoding + 1) * 2 * MS
         can_read = (200 - decoding) * 15 * MS // step_ns
-        pace_ns = 12 * MS + (held + prompt_tokens) * MS // 100 + (len(mine) + 1) * 2 * MS
+        brought = prompt_tokens + sum(hold.prompt_tokens for hold in mine)
+        produced = tokens + sum(hold.tokens for hold in mine) - brought
+        step_tokens = min(200, (len(mine) + 1) * (1 + brought / max(1, produced)))
+        pace_ns = int(
+            10 * MS
+            + step_tokens * 10_000
+            + (held + prompt_tokens) * 10_000
+            + (len(mine) + 1) * 2 * MS
+        )
         has_pace = not mine or (len(mine) < 4 and pace_ns <= PACE_NS_MAX)
         if is_first_read:
             unread -= prompts[0] if prompts else 0
@@ -589,7 +599,9 @@ class AdmitterMachine(RuleBasedStateMachine):
     def take_in(self, admit: Admit, *, prompt_tokens: int, tokens: int) -> None:
         """Note an admission, and check that what it entered had room (INV-ADMITTER-1)."""
         assert admit.reserved_tokens == tokens
-        is_let_in = self.guards_let_in(prompt_tokens, replica=admit.replica, is_first_read=True)
+        is_let_in = self.guards_let_in(
+            prompt_tokens, tokens=tokens, replica=admit.replica, is_first_read=True
+        )
         self.open[admit.reservation_id] = Hold(
             admit.replica, prompt_tokens, tokens, prompt_tokens, self.now_ns + LEASE_NS
         )
@@ -674,6 +686,7 @@ class AdmitterMachine(RuleBasedStateMachine):
                     head.entry.estimate, account
                 ) is not None or not self.guards_let_in(
                     head.entry.estimate.prompt_tokens,
+                    tokens=head.entry.estimate.tokens,
                     replica=account.replica,
                     is_first_read=False,
                 )
