@@ -133,11 +133,13 @@ class Admitter:
             ordering=ordering(self.config.ordering),
             tenants=self.config.tenants,
         )
-        self._waits = WaitTest(self.config.queue, is_guarded=policy.is_guarded)
-        self._demand = ClassDemand(self.config.queue.classes)
-        self._holdings = TenantHoldings(self.config.tenants)
         # Cheapest-first alone asks for a size, which costs a look at the distribution.
         self._is_sized = self.config.ordering == "shortest_with_ageing"
+        self._waits = WaitTest(
+            self.config.queue, is_guarded=policy.is_guarded, prefers_small=self._is_sized
+        )
+        self._demand = ClassDemand(self.config.queue.classes)
+        self._holdings = TenantHoldings(self.config.tenants)
         self._desk = None
         if self.config.returns is not None:
             self._desk = ReturnDesk(

@@ -9,7 +9,9 @@ wait or its deadline is over. Where prompts are what the engine is short of, the
 nothing: it counts what ends, not what begins.
 Properties: m makes the bound the same for all but the longest prompts. With r alone, a queue that
 is full to the bound lets in whoever is a little smaller, and the engine gets none but small
-requests. While few are refused that does not matter, and m is let go in proportion.
+requests. That matters where seats are short, which small requests take as large ones do; while few
+are refused, or tokens are what is short, m is let go in proportion. Cheapest-first wants small
+requests and lets newcomers pass: it keeps neither m nor the promise to those behind.
 Trade-off: what is refused might have been served, were a prediction wrong; it is told at once.
 """
 
@@ -34,6 +36,8 @@ _QUANTILE = 0.95
 # The share that is refused is a mean over so many arrivals; from this share on all of m is kept.
 _ARRIVALS = 200
 _REFUSED_FRACTION_FULL = 0.2
+# The same for the share of waits that begin for want of a seat.
+_SEATS_FRACTION_FULL = 0.3
 # More of the bound than this is not kept, however long prompts are.
 _MARGIN_FRACTION_MAX = 0.5
 
@@ -85,16 +89,19 @@ class Prospect:
 class WaitTest:
     """Predicts waits; remembers how long prompts take to read."""
 
-    def __init__(self, limits: QueueLimits, *, is_guarded: bool) -> None:
+    def __init__(self, limits: QueueLimits, *, is_guarded: bool, prefers_small: bool) -> None:
         """Start knowing no prompt.
 
         Args:
             limits: Bounds of the queue.
             is_guarded: Whether the policy keeps the first token's bound.
+            prefers_small: Whether the order inside a tenant is cheapest first.
         """
         self._limits = limits
         self._is_guarded = is_guarded and limits.first_token_slo_ns is not None
+        self._prefers_small = prefers_small
         self._margin_ns = 0.0
+        self._seats_fraction = 0.0
         self._refused_fraction = 0.0
 
     def note(self, *, is_refused: bool) -> None:
@@ -117,7 +124,7 @@ class WaitTest:
             wait_ns_max = min(limits.wait_ns_max_of(request.priority), first_ns - own_ns)
             bound_ns = min(
                 wait_ns_max,
-                first_ns - self._margin(own_ns, first_ns=first_ns),
+                first_ns - self._margin(own_ns, first_ns=first_ns, shortage=look.shortage),
                 int(first_ns * look.wait_fraction),
             )
             entry.due_ns = now_ns + first_ns
@@ -137,7 +144,7 @@ class WaitTest:
                 wait_ns = least_ns = 0
             least_ns = max(least_ns, all_ns - own_ns)
             wait_ns = max(wait_ns, least_ns)
-            is_in_time = self._harms_nobody(
+            is_in_time = self._prefers_small or self._harms_nobody(
                 entry, queue, look=look, own_ns=own_ns, before_ns=now_ns + all_ns
             )
         return Prospect(
@@ -148,12 +155,17 @@ class WaitTest:
             or now_ns + least_ns < request.deadline_ns,
         )
 
-    def _margin(self, own_ns: Nanos, *, first_ns: Nanos) -> Nanos:
+    def _margin(self, own_ns: Nanos, *, first_ns: Nanos, shortage: Shortage) -> Nanos:
         """Return what of the bound is kept for reading, and take the prompt into account."""
+        is_of_seats = shortage.reason is ReasonCode.OVERLOAD_PACE
+        self._seats_fraction += (is_of_seats - self._seats_fraction) / _ARRIVALS
+        if self._prefers_small:
+            return own_ns
         margin = self._margin_ns or float(own_ns)
         margin *= 1 + _STEP * (_QUANTILE if own_ns > margin else _QUANTILE - 1)
         self._margin_ns = margin
         weight = min(1.0, self._refused_fraction / _REFUSED_FRACTION_FULL)
+        weight *= min(1.0, self._seats_fraction / _SEATS_FRACTION_FULL)
         return max(own_ns, int(weight * min(margin, first_ns * _MARGIN_FRACTION_MAX)))
 
     def _harms_nobody(
