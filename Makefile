@@ -1,6 +1,6 @@
 # Every target sets up what it needs. PYTHON=/path/to/python chooses the interpreter (3.11 to 3.13).
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint fmt cases lock clean
+.PHONY: help setup demo test bench lint fmt cases lock clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -24,6 +24,10 @@ demo: setup  ## engine, gateway and load at three times capacity, with and witho
 test: lint  ## all checks: lint, types, layers, tests, coverage of the core
 	@$(BIN)/python -m pytest --cov --cov-report=term $(PYTEST_ARGS)
 
+bench: setup  ## what a decision and a simulation cost, beside the targets
+	@$(BIN)/python -m bench.decision
+	@$(BIN)/python -m bench.simulation
+
 lint: setup  ## ruff and mypy
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
@@ -45,4 +49,4 @@ lock:  ## compile requirements.lock anew (needs uv; UV=/path/to/uv)
 clean:  ## remove the environment and what tools leave behind
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis \
 		.coverage htmlcov
-	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
+	find src tests bench -name __pycache__ -type d -prune -exec rm -rf {} +
