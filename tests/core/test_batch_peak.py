@@ -148,3 +148,19 @@ def test_batch_when_there_are_a_thousand_then_is_still_exact() -> None:
     assert batch.peak_tokens() == stepped_peak(asked[1::2])
     huge = batch_of([(10**9, 10**9)] * 1_000)
     assert huge.peak_tokens() == 2 * 10**12
+
+
+def test_peak_with_a_candidate_when_asked_again_then_sees_what_moved_meanwhile() -> None:
+    """The same candidate is answered from memory only while nothing has moved."""
+    batch, one, two = BatchPeak(), ReservationId("a"), ReservationId("b")
+    batch.add(one, held_tokens=100, remaining=10)
+    assert batch.peak_tokens_with(50, 5) == batch.peak_tokens_with(50, 5) == 160
+
+    batch.lengthen(one, remaining=80)
+    assert batch.peak_tokens_with(50, 5) == 180
+    batch.produce(one, 30)
+    assert batch.peak_tokens_with(50, 5) == 190
+    batch.add(two, held_tokens=20, remaining=1)
+    assert batch.peak_tokens_with(50, 5) == 203
+    batch.remove(one)
+    assert batch.peak_tokens_with(50, 5) == 72

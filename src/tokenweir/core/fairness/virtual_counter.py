@@ -94,7 +94,10 @@ class VirtualCounter:
             return 0.0
         reached = self._lifted(tenant) + own_charge / weight
         lead = (reached - self._counters[other]) * self._weights[other]
-        return min(1.0, max(0.0, lead / other_charge))
+        # Compared, not min and max: asked for each waiting tenant at each arrival.
+        if lead <= 0:
+            return 0.0
+        return lead / other_charge if lead < other_charge else 1.0
 
     def charge_of(self, *, prompt_tokens: int, output_tokens: int) -> float:
         """Return the service in units."""

@@ -185,18 +185,28 @@ class Band:
             before = own.before(key)
             ahead.add(before)
             own_charge = own.charge * (before.items / len(own.entries))
+        # Summed here, not by ``add``: with many tenants this loop is most of a decision.
+        items, debt = ahead.items, ahead.debt_tokens
+        prompts, pairs = ahead.prompt_tokens, ahead.attention_pairs
+        fraction_of = self.fairness.ahead_fraction
         for other, line in self.lines.items():
             if other == tenant:
                 continue
-            fraction = self.fairness.ahead_fraction(
+            fraction = fraction_of(
                 tenant,
                 weight=weight,
                 own_charge=own_charge,
                 other=other,
                 other_charge=line.charge,
             )
-            ahead.add(line.sums, fraction)
-        return ahead
+            if fraction == 0.0:
+                continue
+            sums = line.sums
+            items += sums.items * fraction
+            debt += sums.debt_tokens * fraction
+            prompts += sums.prompt_tokens * fraction
+            pairs += sums.attention_pairs * fraction
+        return Ahead(items, debt, prompts, pairs)
 
     def richest(self) -> tuple[str, Line] | None:
         """Return who has most waiting for its weight. Cost O(waiting tenants)."""
