@@ -1,0 +1,181 @@
+"""Whose turn it is: every row is work conserving, and the virtual counter is fair."""
+
+from __future__ import annotations
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import given, settings
+
+from tokenweir.core.errors import ConfigError
+from tokenweir.core.fairness import FAIRNESS, Fairness, FairnessConfig, fairness_row
+
+CONFIG = FairnessConfig(prompt_weight=1.0, output_weight=2.0)
+
+
+class Server:
+    """Serves one request at a time, charged when it begins, of tenants with lines of their own."""
+
+    def __init__(self, fairness: Fairness, weights: dict[str, float]) -> None:
+        """Start with nobody waiting."""
+        self.fairness = fairness
+        self.weights = weights
+        self.lines: dict[str, list[tuple[int, int, int]]] = {}
+        self.service = dict.fromkeys(weights, 0.0)
+        self.arrivals = 0
+
+    def arrive(self, tenant: str, *, prompt_tokens: int, output_tokens: int) -> None:
+        """Let a request wait."""
+        self.arrivals += 1
+        line = self.lines.setdefault(tenant, [])
+        line.append((self.arrivals, prompt_tokens, output_tokens))
+        if len(line) == 1:
+            self.fairness.join(tenant, weight=self.weights[tenant], arrival=self.arrivals)
+
+    def serve(self) -> str | None:
+        """Serve whose turn it is."""
+        tenant = self.fairness.next()
+        if tenant is None:
+            return None
+        line = self.lines[tenant]
+        _, prompt_tokens, output_tokens = line.pop(0)
+        if line:
+            self.fairness.head(tenant, arrival=line[0][0])
+        else:
+            del self.lines[tenant]
+            self.fairness.leave(tenant)
+        self.fairness.charge(
+            tenant,
+            weight=self.weights[tenant],
+            prompt_tokens=prompt_tokens,
+            output_tokens=output_tokens,
+        )
+        self.service[tenant] += prompt_tokens + 2 * output_tokens
+        return tenant
+
+
+requests = st.lists(
+    st.tuples(st.sampled_from("abcd"), st.integers(1, 1_000), st.integers(1, 500), st.booleans()),
+    max_size=120,
+)
+
+
+@pytest.mark.parametrize("name", FAIRNESS)
+@settings(deadline=None, max_examples=40)
+@given(asked=requests)
+def test_row_when_anybody_waits_then_serves_somebody_who_does(
+    name: str, asked: list[tuple[str, int, int, bool]]
+) -> None:
+    """Work conserving: nobody is served who does not wait, and all are in the end."""
+    server = Server(fairness_row(name, CONFIG), dict.fromkeys("abcd", 1.0))
+    served = 0
+    for tenant, prompt_tokens, output_tokens, serves in asked:
+        server.arrive(tenant, prompt_tokens=prompt_tokens, output_tokens=output_tokens)
+        served += serves and server.serve() is not None
+    while server.serve() is not None:
+        served += 1
+    assert served == len(asked)
+    assert not server.lines
+
+
+@pytest.mark.parametrize("name", FAIRNESS)
+def test_row_when_asked_what_is_ahead_then_says_a_fraction(name: str) -> None:
+    """Part of what another has waiting: never less than nothing or more than all."""
+    row = fairness_row(name, CONFIG)
+    row.join("other", weight=1.0, arrival=1)
+    for own_charge in (0.0, 10.0, 1e9):
+        fraction = row.ahead_fraction(
+            "me", weight=1.0, own_charge=own_charge, other="other", other_charge=100.0
+        )
+        assert 0.0 <= fraction <= 1.0
+
+
+def test_row_when_unknown_then_lists_those_there_are() -> None:
+    """One line that says what is allowed."""
+    with pytest.raises(ConfigError, match="unknown fairness 'luck', allowed: vtc, sfq"):
+        fairness_row("luck", CONFIG)
+
+
+@pytest.mark.parametrize("name", ["vtc", "sfq"])
+@settings(deadline=None, max_examples=40)
+@given(
+    sizes=st.lists(st.tuples(st.integers(1, 1_000), st.integers(1, 500)), min_size=60, max_size=60),
+    weights=st.tuples(st.sampled_from([1.0, 2.0, 5.0]), st.sampled_from([1.0, 2.0, 5.0])),
+)
+def test_counter_when_two_wait_all_the_time_then_services_stay_within_twice_the_largest_charge(
+    name: str, sizes: list[tuple[int, int]], weights: tuple[float, float]
+) -> None:
+    """The bound of the virtual token counter, however long it goes on."""
+    server = Server(fairness_row(name, CONFIG), {"a": weights[0], "b": weights[1]})
+    for prompt_tokens, output_tokens in sizes:
+        server.arrive("a", prompt_tokens=prompt_tokens, output_tokens=output_tokens)
+        server.arrive("b", prompt_tokens=output_tokens, output_tokens=prompt_tokens)
+    largest = max(max(p + 2 * o, o + 2 * p) for p, o in sizes) / min(weights)
+    while len(server.lines) == 2:
+        server.serve()
+        gap = server.service["a"] / weights[0] - server.service["b"] / weights[1]
+        assert abs(gap) <= 2 * largest
+
+
+def test_counter_when_weights_differ_then_services_do_so_within_5_percent() -> None:
+    """Three times the weight, three times the service."""
+    server = Server(fairness_row("vtc", CONFIG), {"a": 3.0, "b": 1.0})
+    for _ in range(2_000):
+        server.arrive("a", prompt_tokens=100, output_tokens=50)
+        server.arrive("b", prompt_tokens=100, output_tokens=50)
+    for _ in range(2_000):
+        server.serve()
+    assert server.service["a"] / server.service["b"] == pytest.approx(3.0, rel=0.05)
+
+
+def test_counter_when_a_tenant_was_idle_then_has_no_credit() -> None:
+    """The lift: who comes back takes turns, and does not make good for the time it was away."""
+    server = Server(fairness_row("vtc", CONFIG), {"a": 1.0, "b": 1.0})
+    server.arrive("b", prompt_tokens=1, output_tokens=1)
+    server.serve()
+    for _ in range(200):
+        server.arrive("a", prompt_tokens=100, output_tokens=50)
+    for _ in range(100):
+        server.serve()
+    for _ in range(100):
+        server.arrive("b", prompt_tokens=100, output_tokens=50)
+    turns = [server.serve() for _ in range(20)]
+    assert turns.count("b") in {10, 11}
+
+
+def test_counter_when_less_was_used_than_charged_then_gets_it_back() -> None:
+    """A tenant pays for what it used, not for what was predicted."""
+    row = fairness_row("vtc", CONFIG)
+    row.join("a", weight=1.0, arrival=1)
+    row.join("b", weight=1.0, arrival=2)
+    row.charge("a", weight=1.0, prompt_tokens=0, output_tokens=1_000)
+    row.charge("b", weight=1.0, prompt_tokens=0, output_tokens=500)
+    assert row.next() == "b"
+    row.settle("a", prompt_tokens=0, output_tokens=-900)
+    assert row.next() == "a"
+    row.settle("stranger", prompt_tokens=0, output_tokens=-900)
+    assert row.next() == "a"
+
+
+def test_counter_when_there_are_too_many_idle_tenants_then_forgets_who_was_idle_longest() -> None:
+    """What is remembered is bounded."""
+    row = fairness_row("vtc", FairnessConfig(tenants_max=10))
+    for number in range(100):
+        row.charge(f"t{number}", weight=1.0, prompt_tokens=1, output_tokens=1)
+    assert len(row._counters) == 10  # type: ignore[attr-defined]
+
+
+def test_round_robin_when_sizes_differ_then_turns_are_equal() -> None:
+    """It counts requests."""
+    server = Server(fairness_row("round_robin", CONFIG), {"a": 1.0, "b": 1.0})
+    for _ in range(10):
+        server.arrive("a", prompt_tokens=1_000, output_tokens=500)
+        server.arrive("b", prompt_tokens=1, output_tokens=1)
+    assert [server.serve() for _ in range(6)] == ["a", "b"] * 3
+
+
+def test_first_come_when_one_floods_then_waits_for_nobody() -> None:
+    """It is what it says: who came first."""
+    server = Server(fairness_row("fcfs", CONFIG), {"a": 1.0, "b": 1.0})
+    for tenant in "aaabaab":
+        server.arrive(tenant, prompt_tokens=1, output_tokens=1)
+    assert "".join(server.serve() or "" for _ in range(7)) == "aaabaab"
