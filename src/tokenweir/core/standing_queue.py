@@ -4,7 +4,7 @@ Model: X = load of first attempts, in the least loaded of the last seconds, over
 A queue that a burst has filled is worked
 off again, and lets serve what would else be refused. One that is refilled faster than it is served
 stands: its length buys nothing but waiting, and has to be worked off when the load falls.
-Rule: while X > 2 a newcomer may wait 0.6 of the time that its first token may take.
+Rule: while X > 2 a newcomer may wait half of the time that its first token may take.
 Properties: the engine is kept as busy either way.
 Trade-off: what is long to read is refused more often, which costs about 1 % of the goodput at three
 times the capacity. At 1.5 times it would cost up to 3 %, so that milder overload keeps its queue.
@@ -16,7 +16,7 @@ from __future__ import annotations
 __all__ = ["wait_fraction"]
 
 _STANDS_ABOVE = 2.0
-_STANDING_FRACTION = 0.6
+_STANDING_FRACTION = 0.5
 
 
 def wait_fraction(load_tokens_per_s: float, *, rate_tokens_per_s: float | None) -> float:
