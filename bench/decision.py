@@ -18,7 +18,8 @@ from dataclasses import replace
 from time import thread_time_ns
 
 from bench.figures import Figure, show
-from tokenweir.core.admitter import Admitter, AdmitterConfig
+from tokenweir.core.admitter import Admitter
+from tokenweir.core.admitter_config import AdmitterConfig
 from tokenweir.core.aimd import AimdConfig
 from tokenweir.core.decision import Dispatch, Effect, Enqueue
 from tokenweir.core.guards import GuardConfig

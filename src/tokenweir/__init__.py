@@ -10,7 +10,8 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from tokenweir.core.admitter import Admitter, AdmitterConfig
+    from tokenweir.core.admitter import Admitter
+    from tokenweir.core.admitter_config import AdmitterConfig
     from tokenweir.core.decision import (
         Admit,
         Decision,
@@ -69,7 +70,8 @@ __all__ = [
 
 # module of the core: the names that come from it
 _HOMES = {
-    "admitter": ("Admitter", "AdmitterConfig"),
+    "admitter": ("Admitter",),
+    "admitter_config": ("AdmitterConfig",),
     "mode": ("Mode",),
     "snapshot": ("Snapshot",),
     "decision": (

@@ -3,25 +3,13 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from tests.cli.command import run
 from tokenweir.profiles import PROFILE_NAMES
 from tokenweir.profiles.loading import profile_path
-
-
-def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run the command line in a process of its own."""
-    return subprocess.run(
-        [sys.executable, "-m", "tokenweir", *arguments],
-        capture_output=True,
-        text=True,
-        timeout=110,
-        check=False,
-    )
 
 
 def test_list_when_asked_for_then_shows_every_profile_with_its_source() -> None:

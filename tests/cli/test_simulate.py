@@ -3,24 +3,12 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from tests.cli.command import assert_one_line, run
 from tests.contract import ROW_FIGURES
-
-
-def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run the command line in a process of its own."""
-    return subprocess.run(
-        [sys.executable, "-m", "tokenweir", *arguments],
-        capture_output=True,
-        text=True,
-        timeout=110,
-        check=False,
-    )
 
 
 def test_simulate_article_when_run_twice_then_the_bytes_are_equal() -> None:
@@ -116,12 +104,7 @@ def test_command_when_a_word_is_wrong_then_one_line_says_what_is_allowed(
     arguments: tuple[str, ...], expected: str
 ) -> None:
     """Exit code 2, one line, no traceback."""
-    done = run(*arguments)
-    assert done.returncode == 2
-    assert done.stdout == ""
-    (line,) = done.stderr.strip().splitlines()
-    assert line.startswith("tokenweir: ")
-    assert expected in line
+    assert_one_line(run(*arguments), expected)
 
 
 def test_replay_when_a_line_is_broken_then_file_and_line_are_named(tmp_path: Path) -> None:

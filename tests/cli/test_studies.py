@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from tests.cli.command import assert_one_line, run
 
 COMPARE = (
     *("compare", "article-overload", "predictive", "token", "--load", "2"),
@@ -19,17 +19,6 @@ TUNE = (
     *("tune", "article-overload", "--policy", "concurrency", "--knobs", "wait", "--load", "2"),
     *("--requests", "300", "--warmup", "100", "--cooldown", "50"),
 )
-
-
-def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run the command line in a process of its own."""
-    return subprocess.run(
-        [sys.executable, "-m", "tokenweir", *arguments],
-        capture_output=True,
-        text=True,
-        timeout=110,
-        check=False,
-    )
 
 
 @pytest.mark.parametrize("arguments", [COMPARE, CLIMB, TUNE])
@@ -93,12 +82,7 @@ def test_study_when_a_word_is_wrong_then_one_line_says_what_is_allowed(
     arguments: tuple[str, ...], expected: str
 ) -> None:
     """Exit code 2, one line, no traceback."""
-    done = run(*arguments)
-    assert done.returncode == 2
-    assert done.stdout == ""
-    (line,) = done.stderr.strip().splitlines()
-    assert line.startswith("tokenweir: ")
-    assert expected in line
+    assert_one_line(run(*arguments), expected)
 
 
 @pytest.mark.parametrize(

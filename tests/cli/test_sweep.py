@@ -10,23 +10,13 @@ from pathlib import Path
 
 import pytest
 
+from tests.cli.command import run
 from tests.polling import eventually_sync
 
 QUICK = (
     *("sweep", "--requests", "200", "--warmup", "100", "--cooldown", "50", "--load", "0.7,2"),
     *("--policy", "predictive,token", "--jobs", "2"),
 )
-
-
-def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run the command line in a process of its own."""
-    return subprocess.run(
-        [sys.executable, "-m", "tokenweir", *arguments],
-        capture_output=True,
-        text=True,
-        timeout=110,
-        check=False,
-    )
 
 
 def test_sweep_when_run_twice_then_the_bytes_are_equal(tmp_path: Path) -> None:

@@ -4,7 +4,8 @@ import dataclasses
 from collections.abc import Iterable
 
 from tokenweir.core.account import Account
-from tokenweir.core.admitter import Admitter, AdmitterConfig
+from tokenweir.core.admitter import Admitter
+from tokenweir.core.admitter_config import AdmitterConfig
 from tokenweir.core.calibration import CalibrationConfig
 from tokenweir.core.capacity.concurrency import Concurrency
 from tokenweir.core.cost import Estimate
@@ -127,10 +128,10 @@ def account_with(
     assert account.batch is not None
     for index, (prompt, output) in enumerate(reserved):
         account.batch.add(reservation(f"r{index}"), held_tokens=prompt, remaining=output)
+        account.reading.add(reservation(f"r{index}"), tokens=prompt, pairs=0.0, now_ns=0)
     account.in_flight = len(reserved)
     account.reserved_tokens = sum(prompt + output for prompt, output in reserved)
     account.held_tokens = account.held_prompt_tokens = sum(prompt for prompt, _ in reserved)
-    account.prefill_tokens = account.held_tokens
     account.draining_tokens = draining_tokens
     account.unattributed_tokens = unattributed_tokens
     return account

@@ -24,7 +24,8 @@ from tests.core.support import (
     small_policy,
     ticket,
 )
-from tokenweir.core.admitter import Admitter, AdmitterConfig
+from tokenweir.core.admitter import Admitter
+from tokenweir.core.admitter_config import AdmitterConfig
 from tokenweir.core.decision import Admit, Dispatch, Effect, Enqueue, Expire, LeaseLost, Reject
 from tokenweir.core.errors import ConfigError, ContractError
 from tokenweir.core.ledger import LedgerConfig
@@ -148,6 +149,7 @@ def test_arrive_when_the_queue_is_full_then_is_refused() -> None:
     assert reject(admitter, request("b")).reason is ReasonCode.QUEUE_FULL
 
 
+@pytest.mark.case("CASE-E12")
 def test_arrive_when_the_debt_would_pass_its_bound_then_is_refused() -> None:
     """The bound on tokens is kept by refusing; what still fits under it may wait."""
     admitter = admitter_with(queue=QueueLimits(debt_tokens_max=300))

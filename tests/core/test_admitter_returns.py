@@ -18,7 +18,8 @@ from tests.core.support import (
     small_policy,
     ticket,
 )
-from tokenweir.core.admitter import Admitter, AdmitterConfig
+from tokenweir.core.admitter import Admitter
+from tokenweir.core.admitter_config import AdmitterConfig
 from tokenweir.core.queues import QueueLimits
 from tokenweir.core.reasons import ReasonCode
 from tokenweir.core.request import Request

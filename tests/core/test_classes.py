@@ -145,7 +145,6 @@ def test_full_queue_when_a_tenant_floods_it_then_its_last_leaves_for_who_has_les
     assert queue.displaceable(Estimate(900, 1), priority=Priority.P1, tenant="quiet") is None
 
 
-@pytest.mark.case("CASE-E12")
 def test_class_bounds_when_reached_then_nothing_more_waits() -> None:
     """Items and tokens of a class are bounded beside those of the queue."""
     classes = dict(CLASSES)

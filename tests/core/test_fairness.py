@@ -36,6 +36,7 @@ class Server:
         tenant = self.fairness.next()
         if tenant is None:
             return None
+        self.fairness.turn(tenant)
         line = self.lines[tenant]
         _, prompt_tokens, output_tokens = line.pop(0)
         if line:
@@ -156,9 +157,21 @@ def test_counter_when_less_was_used_than_charged_then_gets_it_back() -> None:
     assert row.next() == "a"
 
 
+def test_counter_when_nobody_waits_then_nothing_is_charged_and_nothing_comes_back() -> None:
+    """Loose predictions of an idle hour are no credit against who comes later."""
+    row = fairness_row("vtc", CONFIG)
+    assert not row.charge("early", weight=1.0, prompt_tokens=100, output_tokens=4_000)
+    row.join("late", weight=1.0, arrival=1)
+    row.join("early", weight=1.0, arrival=2)
+    assert row.next() == "late"
+    assert row.charge("late", weight=1.0, prompt_tokens=1, output_tokens=1)
+    assert row.next() == "early"
+
+
 def test_counter_when_there_are_too_many_idle_tenants_then_forgets_who_was_idle_longest() -> None:
     """What is remembered is bounded."""
     row = fairness_row("vtc", FairnessConfig(tenants_max=10))
+    row.join("waiting", weight=1.0, arrival=1)
     for number in range(100):
         row.charge(f"t{number}", weight=1.0, prompt_tokens=1, output_tokens=1)
     assert len(row._counters) == 10  # type: ignore[attr-defined]
@@ -179,3 +192,104 @@ def test_first_come_when_one_floods_then_waits_for_nobody() -> None:
     for tenant in "aaabaab":
         server.arrive(tenant, prompt_tokens=1, output_tokens=1)
     assert "".join(server.serve() or "" for _ in range(7)) == "aaabaab"
+
+
+def test_counter_when_a_heavy_tenant_is_settled_then_its_weight_counts_there_too() -> None:
+    """What is given back weighs as much as what was charged."""
+    row = fairness_row("vtc", CONFIG)
+    row.join("heavy", weight=4.0, arrival=1)
+    row.join("light", weight=1.0, arrival=2)
+    row.charge("heavy", weight=4.0, prompt_tokens=0, output_tokens=2_000)
+    row.charge("light", weight=1.0, prompt_tokens=0, output_tokens=300)
+    # Counters 1,000 and 600; a quarter of 1,200 units back leaves 700.
+    row.settle("heavy", prompt_tokens=0, output_tokens=-600)
+    assert row.next() == "light"
+    row.settle("heavy", prompt_tokens=0, output_tokens=-400)
+    assert row.next() == "heavy"
+
+
+def test_ahead_when_weights_differ_then_more_of_the_heavier_is_served_before() -> None:
+    """Until its counter has reached the newcomer's, which takes a heavier one more service."""
+    row = fairness_row("vtc", CONFIG)
+    row.join("light", weight=1.0, arrival=1)
+    row.join("heavy", weight=4.0, arrival=2)
+    shares = [
+        row.ahead_fraction("me", weight=2.0, own_charge=200.0, other=other, other_charge=1_000.0)
+        for other in ("light", "heavy")
+    ]
+    assert shares == [pytest.approx(0.1), pytest.approx(0.4)]
+
+
+def test_start_time_when_a_tenant_comes_back_then_starts_with_the_service_of_now() -> None:
+    """Not at the tag it left behind; and what outgrows its prediction moves nobody's time."""
+    server = Server(fairness_row("sfq", CONFIG), {"a": 1.0, "b": 1.0, "c": 1.0})
+    server.arrive("b", prompt_tokens=1, output_tokens=1)
+    server.serve()
+    for _ in range(60):
+        server.arrive("a", prompt_tokens=100, output_tokens=50)
+        server.arrive("c", prompt_tokens=100, output_tokens=50)
+    for _ in range(40):
+        server.serve()
+    for _ in range(20):
+        server.arrive("b", prompt_tokens=100, output_tokens=50)
+    turns = [server.serve() for _ in range(30)]
+    assert {turns.count(tenant) for tenant in "abc"} <= {9, 10, 11}
+
+
+def test_start_time_when_a_request_outgrows_its_prediction_then_time_stands_still() -> None:
+    """Only who enters moves it: else newcomers would start behind those who wait."""
+    row = fairness_row("sfq", CONFIG)
+    row.join("waiting", weight=1.0, arrival=1)
+    row.charge("long", weight=1.0, prompt_tokens=0, output_tokens=1_000)
+    row.join("new", weight=1.0, arrival=2)
+    row.turn("waiting")
+    row.charge("waiting", weight=1.0, prompt_tokens=1, output_tokens=0)
+    assert row.next() == "new"
+
+
+def test_round_robin_when_a_head_changes_without_service_then_its_turn_is_kept() -> None:
+    """Who has an urgent request in its line, or loses one to time, is not sent to the end."""
+    row = fairness_row("round_robin", CONFIG)
+    row.join("a", weight=1.0, arrival=1)
+    row.join("b", weight=1.0, arrival=2)
+    row.head("a", arrival=3)
+    assert row.next() == "a"
+    row.turn("a")
+    row.head("a", arrival=4)
+    assert row.next() == "b"
+
+
+@settings(deadline=None, max_examples=40)
+@given(
+    steps=st.lists(
+        st.tuples(
+            st.sampled_from("abc"), st.integers(1, 500), st.integers(1, 250), st.integers(0, 2)
+        ),
+        min_size=20,
+        max_size=150,
+    )
+)
+def test_counter_when_arrivals_are_random_then_any_two_that_wait_stay_within_the_bound(
+    steps: list[tuple[str, int, int, int]],
+) -> None:
+    """2 U over every span in which both of a pair have something waiting, whoever else comes."""
+    weights = {"a": 1.0, "b": 2.0, "c": 3.0}
+    server = Server(fairness_row("vtc", CONFIG), weights)
+    largest = max(p + 2 * o for _, p, o, _ in steps)
+    began: dict[tuple[str, str], tuple[float, float]] = {}
+
+    def look() -> None:
+        for pair in (("a", "b"), ("a", "c"), ("b", "c")):
+            if not all(tenant in server.lines for tenant in pair):
+                began.pop(pair, None)
+                continue
+            now = tuple(server.service[tenant] / weights[tenant] for tenant in pair)
+            first, second = began.setdefault(pair, (now[0], now[1]))
+            assert abs((now[0] - first) - (now[1] - second)) <= 2 * largest
+
+    for tenant, prompt_tokens, output_tokens, serves in steps:
+        server.arrive(tenant, prompt_tokens=prompt_tokens, output_tokens=output_tokens)
+        look()
+        for _ in range(serves):
+            server.serve()
+            look()

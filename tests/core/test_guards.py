@@ -35,7 +35,6 @@ def loaded(
 ) -> Account:
     """Build an account by its sums alone."""
     account = account_with(kv_tokens=421_000, profile=A100 if has_profile else None)
-    account.prefill_tokens = unread
     if unread:
         account.reading.add(reservation("unread"), tokens=unread, pairs=0.0, now_ns=0)
     account.decoding = account.in_flight = decoding

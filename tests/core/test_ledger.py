@@ -343,7 +343,6 @@ def test_open_on_when_asked_then_lists_the_replica_only(ledger: Ledger) -> None:
         "reserved_tokens",
         "held_tokens",
         "held_prompt_tokens",
-        "prefill_tokens",
         "decoding",
         "draining_tokens",
     ],
@@ -352,6 +351,14 @@ def test_check_invariants_when_an_account_is_bent_then_raises(ledger: Ledger, fi
     """INV-LEDGER-1 is recounted, and every sum is looked at."""
     account = ledger.accounts[ONE]
     setattr(account, field, getattr(account, field) + 1)
+    with pytest.raises(InvariantError, match="account of one says"):
+        ledger.check_invariants()
+
+
+def test_check_invariants_when_what_is_unread_is_bent_then_raises(ledger: Ledger) -> None:
+    """INV-LEDGER-1 for prompts that have still to be read."""
+    account = ledger.accounts[ONE]
+    account.reading.add(reservation("nobody's"), tokens=1, pairs=0.0, now_ns=0)
     with pytest.raises(InvariantError, match="account of one says"):
         ledger.check_invariants()
 

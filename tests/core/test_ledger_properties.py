@@ -28,7 +28,8 @@ from tests.core.support import (
     small_policy,
     ticket,
 )
-from tokenweir.core.admitter import Admitter, AdmitterConfig
+from tokenweir.core.admitter import Admitter
+from tokenweir.core.admitter_config import AdmitterConfig
 from tokenweir.core.capacity import CapacityTest
 from tokenweir.core.cost import Predicted
 from tokenweir.core.decision import (
@@ -483,7 +484,7 @@ class AdmitterMachine(RuleBasedStateMachine):
     @invariant()
     def holdings_are_of_what_is_open(self) -> None:
         """INV-TENANT-1: a tenant holds what is open of it, and nobody else is known."""
-        holdings = self.admitter._holdings
+        holdings = self.admitter._open.holdings
         reserved = sum(view.reserved_tokens for view in self.look().accounts)
         assert holdings.in_flight("default") == len(self.open)
         assert holdings.tokens("default") == reserved

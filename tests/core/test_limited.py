@@ -19,7 +19,8 @@ from tests.core.support import (
     settle,
 )
 from tokenweir.core.account import Account
-from tokenweir.core.admitter import Admitter, AdmitterConfig
+from tokenweir.core.admitter import Admitter
+from tokenweir.core.admitter_config import AdmitterConfig
 from tokenweir.core.aimd import AimdConfig, AimdLimit
 from tokenweir.core.capacity.engine_queue import EngineQueue
 from tokenweir.core.capacity.future_peak import FuturePeak
@@ -179,10 +180,37 @@ def test_arrive_when_the_limit_is_reached_then_waits() -> None:
     enqueue(admitter, request("late"))
 
 
+def limit_for(name: str) -> AimdConfig:
+    """Return the limit of a policy on the small engine, with the bounds that come by default."""
+    limit = limit_of(
+        AimdConfig(),
+        policy=policy(name),
+        profile=SMALL,
+        first_token_slo_ns=None,
+        tpot_ns=AimdConfig().tpot_ns,
+    )
+    assert limit is not None
+    return limit
+
+
+def test_limit_of_when_a_policy_is_not_limited_then_is_none() -> None:
+    """Nothing is tracked that nobody asks."""
+    assert (
+        limit_of(
+            AimdConfig(),
+            policy=policy("ledger"),
+            profile=SMALL,
+            first_token_slo_ns=None,
+            tpot_ns=None,
+        )
+        is None
+    )
+
+
 def test_limit_of_when_predictions_are_asked_first_then_is_wider_than_these() -> None:
     """What was aimed at must not be cut."""
-    inner = limit_of(AimdConfig(), profile=SMALL, is_guarded=False)
-    outer = limit_of(AimdConfig(), profile=SMALL, is_guarded=True)
+    inner = limit_for("aimd")
+    outer = limit_for("predictive")
     assert inner.in_flight_max == outer.in_flight_max == 50
     assert (inner.pace_breach, inner.kv_breach) == (0.9, 0.97)
     assert (outer.pace_breach, outer.kv_breach) == (1.1, 1.0)

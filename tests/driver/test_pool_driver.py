@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.polling import eventually
-from tokenweir.core.admitter import Admitter, AdmitterConfig
+from tokenweir.core.admitter import Admitter
+from tokenweir.core.admitter_config import AdmitterConfig
 from tokenweir.core.decision import Reject
 from tokenweir.core.ledger import LedgerConfig, Settlement
 from tokenweir.core.mode import Mode

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from tokenweir.adapters.prometheus import PrometheusMetrics
-from tokenweir.core.admitter import Admitter, AdmitterConfig
+from tokenweir.core.admitter import Admitter
+from tokenweir.core.admitter_config import AdmitterConfig
 from tokenweir.core.capacity.concurrency import Concurrency
 from tokenweir.core.ledger import LedgerConfig
 from tokenweir.core.policy import policy

@@ -49,6 +49,8 @@ def test_with_knobs_when_two_are_turned_then_both_hold() -> None:
     turned = with_knobs(experiment, (("headroom", 0.8), ("pace", 0.7)))
     assert KNOBS["headroom"].now(turned) == 0.8
     assert KNOBS["pace"].now(turned) == 0.7
+    assert turned.guards.pace_fraction == 0.7
+    assert turned.guards.slo_fraction == experiment.guards.slo_fraction
     assert with_knobs(experiment, ()) == experiment
     limited = with_knobs(replace(experiment, policy="concurrency"), (("limit", 7),))
     assert limited.capacity == Concurrency(in_flight_max=7)
@@ -58,7 +60,8 @@ def test_with_knobs_when_two_are_turned_then_both_hold() -> None:
 def test_knobs_when_one_does_not_fit_then_those_that_do_are_named(text: str) -> None:
     """Unknown, of another policy, or twice."""
     with pytest.raises(
-        ConfigError, match="allowed, each once: headroom, wait, lengths, ordering, reading, pace"
+        ConfigError,
+        match="allowed, each once: headroom, lengths, ordering, reading, pace, first_token",
     ):
         knobs_from(text, name=DEFAULT_POLICY)
     with pytest.raises(ConfigError, match="allowed, each once"):

@@ -49,7 +49,6 @@ class Account:
         "is_healthy",
         "kv_tokens",
         "limit",
-        "prefill_tokens",
         "profile",
         "reading",
         "replica",
@@ -90,7 +89,6 @@ class Account:
         self.draining_tokens = 0
         self.profile = profile
         # Prompts whose first token has not come, and requests whose has.
-        self.prefill_tokens = 0
         self.decoding = 0
         self.reading = Reading()
         self.batch = BatchPeak() if tracks_batch else None
@@ -108,6 +106,11 @@ class Account:
         self._grain_ns: Nanos = _NEVER_NS
         self._grain_tokens = 0
         self._history: deque[tuple[Nanos, int]] = deque()
+
+    @property
+    def prefill_tokens(self) -> int:
+        """Prompt tokens whose first token has not come."""
+        return self.reading.tokens
 
     @property
     def occupied_tokens(self) -> int:

@@ -12,13 +12,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from functools import partial
 
 from tokenweir.core.account import Account
-from tokenweir.core.aimd import AimdConfig
+from tokenweir.core.admitter_config import AdmitterConfig
 from tokenweir.core.audit import Refusal, RefusalAudit
-from tokenweir.core.calibration import CalibrationConfig
 from tokenweir.core.capacity import Shortage
 from tokenweir.core.classes import ClassDemand
 from tokenweir.core.cost import Estimate, Predicted
@@ -33,81 +31,36 @@ from tokenweir.core.decision import (
     LeaseLost,
     Reject,
 )
-from tokenweir.core.errors import ConfigError, ContractError
-from tokenweir.core.fairness import Fairness, FairnessConfig, fairness_row
+from tokenweir.core.errors import ContractError
+from tokenweir.core.fairness import fairness_row
 from tokenweir.core.gates import Candidate, first_refusal
-from tokenweir.core.guards import GuardConfig, first_token_room_ns
-from tokenweir.core.headroom import HeadroomConfig
-from tokenweir.core.ledger import Ledger, LedgerConfig, Settlement
-from tokenweir.core.lengths import Forecast
+from tokenweir.core.guards import first_token_room_ns
+from tokenweir.core.ledger import Ledger, Settlement
 from tokenweir.core.mode import Mode
+from tokenweir.core.open_requests import OpenRequest, OpenRequests
 from tokenweir.core.outer_limit import limit_of
 from tokenweir.core.placement import NO_SHORTAGE, place, roomiest
 from tokenweir.core.policy import Policy
 from tokenweir.core.profile import EngineProfile
-from tokenweir.core.queues import Ahead, PoolQueue, QueueEntry, QueueLimits, ordering
+from tokenweir.core.queues import Ahead, PoolQueue, QueueEntry, ordering
 from tokenweir.core.reasons import REASONS, ReasonCode, Scope
 from tokenweir.core.request import Outcome, Priority, Request, ReturnTicket, Usage
-from tokenweir.core.retry import Rng, expected_wait_ns, retry_after_ns
-from tokenweir.core.returns import ReturnConfig, ReturnDesk, Standing, ticket_of
+from tokenweir.core.retry import Rng, retry_after_ns
+from tokenweir.core.returns import ReturnDesk, Standing, ticket_of
 from tokenweir.core.service_rate import ServiceRate
 from tokenweir.core.signals import Signals
 from tokenweir.core.snapshot import Snapshot, view_of
 from tokenweir.core.standing_queue import wait_fraction
-from tokenweir.core.tenants import TenantConfig, TenantHoldings
 from tokenweir.core.units import Nanos, ReplicaId, ReservationId, TicketId
 from tokenweir.core.waiting import PoolLook, Prospect, WaitTest
 
-__all__ = ["Admitter", "AdmitterConfig"]
+__all__ = ["Admitter"]
 
 # What observe mode cannot let through: nothing is there to serve it.
 _NEVER_OVERRIDDEN = frozenset({ReasonCode.NO_HEALTHY_REPLICA, ReasonCode.DRAINING})
 # Whose limit was hit where returns are paced: what all share. A tenant's own limit, or this
 # gateway's end, says nothing of when the pool has room.
 _PACED_SCOPES = frozenset({Scope.POOL, Scope.ENGINE})
-
-
-@dataclass(frozen=True, slots=True)
-class AdmitterConfig:
-    """Settings of the parts, each checked where it is defined.
-
-    Attributes:
-        queue: How much may wait, by class and in all.
-        fairness: Row of ``FAIRNESS``: whose turn it is among a class's tenants.
-        charges: What that row charges.
-        ordering: Row of ``ORDERINGS``: the order inside a tenant.
-        tenants: Weights and caps.
-        ledger: How long holds last.
-        calibration: How telemetry is weighed.
-        guards: What guarded policies keep besides the pool.
-        headroom: What is kept free because predictions are wrong.
-        limit: How the outer limit of limited policies moves.
-        returns: How returns are paced and retries bounded; None to advise each refused request by
-            itself, and let every retry through.
-        rate_hint_tokens_per_s: Service rate to start from, or None to measure it.
-        audit_rows_max: Refusals kept for listing.
-    """
-
-    queue: QueueLimits = field(default_factory=QueueLimits)
-    fairness: str = "vtc"
-    charges: FairnessConfig = field(default_factory=FairnessConfig)
-    ordering: str = "earliest_deadline"
-    tenants: TenantConfig = field(default_factory=TenantConfig)
-    ledger: LedgerConfig = field(default_factory=LedgerConfig)
-    calibration: CalibrationConfig = field(default_factory=CalibrationConfig)
-    guards: GuardConfig = field(default_factory=GuardConfig)
-    headroom: HeadroomConfig = field(default_factory=HeadroomConfig)
-    limit: AimdConfig = field(default_factory=AimdConfig)
-    returns: ReturnConfig | None = field(default_factory=ReturnConfig)
-    rate_hint_tokens_per_s: float | None = None
-    audit_rows_max: int = 1_000
-
-    def __post_init__(self) -> None:
-        """Check the range."""
-        if self.audit_rows_max < 0:
-            raise ConfigError(
-                f"audit_rows_max {self.audit_rows_max} is not allowed, allowed: 0 or more"
-            )
 
 
 class Admitter:
@@ -139,7 +92,6 @@ class Admitter:
             self.config.queue, is_guarded=policy.is_guarded, prefers_small=self._is_sized
         )
         self._demand = ClassDemand(self.config.queue.classes)
-        self._holdings = TenantHoldings(self.config.tenants)
         self._desk = None
         if self.config.returns is not None:
             self._desk = ReturnDesk(
@@ -149,7 +101,7 @@ class Admitter:
         self._audit = RefusalAudit(rows_max=self.config.audit_rows_max)
         self._accounts: tuple[Account, ...] = ()
         self._predicted = policy.cost if isinstance(policy.cost, Predicted) else None
-        self._open: dict[ReservationId, _Open] = {}
+        self._open = OpenRequests(self.config.tenants)
         self._pending: list[Effect] = []
         self._is_draining = False
         # What the last dispatch stopped for: shares of KV are kept only while it is short.
@@ -183,7 +135,13 @@ class Admitter:
             profile=profile,
             tracks_batch=self.policy.capacity.tracks_batch,
             headroom=self.config.headroom,
-            limit=self._limit_of(profile),
+            limit=limit_of(
+                self.config.limit,
+                policy=self.policy,
+                profile=profile,
+                first_token_slo_ns=self.config.queue.first_token_slo_ns,
+                tpot_ns=self.config.guards.tpot_ns,
+            ),
         )
         self._accounts = tuple(self._ledger.accounts.values())
 
@@ -213,8 +171,8 @@ class Admitter:
             if account is not None:
                 return self._admit(request, estimate, account=account, reason=ReasonCode.BYPASSED)
         decided = self._decide(request, estimate)
-        self._waits.note(is_refused=isinstance(decided, Reject))
         if isinstance(decided, Account):
+            self._waits.note(is_refused=False)
             return self._admit(request, estimate, account=decided)
         decision: Enqueue | Reject
         if isinstance(decided, Reject):
@@ -264,7 +222,7 @@ class Admitter:
         settlement = self._ledger.settle(reservation_id, usage, outcome=outcome, now_ns=now_ns)
         if was_open:
             self._rate.note_closed(settlement.reserved_tokens, now_ns=now_ns)
-        closed = self._close(reservation_id, usage=usage)
+        closed = self._open.close(reservation_id, usage=usage)
         if closed is not None and self._predicted is not None:
             self._predicted.learn(
                 closed.request, usage, outcome=outcome, forecast=closed.forecast, now_ns=now_ns
@@ -275,7 +233,7 @@ class Admitter:
         """Give back a reservation whose request never reached an engine; see ``Ledger.release``."""
         self._tick(now_ns)
         self._ledger.release(reservation_id, now_ns=now_ns)
-        self._close(reservation_id, usage=_NOTHING)
+        self._open.close(reservation_id, usage=_NOTHING)
 
     def cancel(self, ticket_id: TicketId, *, now_ns: Nanos) -> bool:
         """Take a request out of the queue; returns whether it was still there."""
@@ -319,7 +277,7 @@ class Admitter:
         ledger = self._ledger
         for lost in ledger.expire(now_ns=now_ns):
             self.counts["leases_lost"] += 1
-            self._close(lost.reservation_id, usage=None)
+            self._open.close(lost.reservation_id, usage=None)
             self._rate.note_closed(lost.estimate.tokens, now_ns=now_ns)
             self._pending.append(LeaseLost(lost.reservation_id, lost.replica))
         ledger.drain(now_ns=now_ns)
@@ -384,16 +342,6 @@ class Admitter:
         if self._desk is not None:
             self._desk.slots.check_invariants()
 
-    def _limit_of(self, profile: EngineProfile | None) -> AimdConfig | None:
-        """Return how a replica's outer limit moves; its bounds are those of queue and guards."""
-        if not self.policy.is_limited:
-            return None
-        slo_ns = self.config.queue.first_token_slo_ns
-        limit = replace(self.config.limit, tpot_ns=self.config.guards.tpot_ns)
-        if slo_ns is not None:
-            limit = replace(limit, first_token_slo_ns=slo_ns)
-        return limit_of(limit, profile=profile, is_guarded=self.policy.is_guarded)
-
     # --- deciding -----------------------------------------------------------------------------
 
     def _decide(
@@ -421,7 +369,7 @@ class Admitter:
             is_returning = comer.standing is Standing.IN_SLOT
             if comer.standing is not Standing.FIRST:
                 self.counts[f"returned_{comer.standing.value}"] += 1
-        if self._holdings.is_at_cap(request.tenant):
+        if self._open.holdings.is_at_cap(request.tenant):
             shortage = self._cap_shortage(request.tenant)
         elif not self._queue.entries:
             placed = self._place(estimate, request.priority)
@@ -457,14 +405,14 @@ class Admitter:
             queue.displaceable(estimate, priority=priority, tenant=request.tenant) is None
         ):
             return refuse(ReasonCode.QUEUE_FULL)
-        look = PoolLook(
-            [account for account in self._accounts if account.is_healthy],
-            self._rate.tokens_per_s(now_ns=now_ns),
-            shortage,
-            self.config.guards.slo_fraction,
-            self._wait_fraction(),
+        prospect = self._waits.prospect(
+            entry,
+            queue,
+            look=self._look(shortage),
+            slo_fraction=self.config.guards.slo_fraction,
+            wait_fraction=self._wait_fraction(),
         )
-        prospect = self._waits.prospect(entry, queue, look=look, now_ns=now_ns)
+        self._waits.note(is_refused=not prospect.is_in_time)
         if prospect.is_in_time and prospect.is_before_deadline:
             return entry, prospect
         reason = shortage.reason
@@ -517,7 +465,7 @@ class Admitter:
         )
 
     def _cap_shortage(self, tenant: str) -> Shortage:
-        holdings = self._holdings
+        holdings = self._open.holdings
         in_flight = holdings.in_flight(tenant)
         return Shortage(
             ReasonCode.TENANT_CONCURRENCY,
@@ -548,23 +496,16 @@ class Admitter:
         )
         self.counts["admitted"] += 1
         fairness = self._queue.bands[request.priority if band is None else band].fairness
-        opened = _Open(
+        opened = OpenRequest(
             request,
             estimate,
             fairness,
             charged_output_tokens=estimate.output_tokens,
             forecast=forecast,
         )
-        self._open[reservation_id] = opened
-        self._holdings.open(request.tenant, tokens=estimate.tokens)
+        self._open.open(reservation_id, opened)
         if self._desk is not None:
             self._desk.note_admitted(request, cost_tokens=estimate.tokens, now_ns=self._now_ns)
-        fairness.charge(
-            request.tenant,
-            weight=self.config.tenants.of(request.tenant).weight,
-            prompt_tokens=estimate.unread_tokens,
-            output_tokens=estimate.output_tokens,
-        )
         return Admit(reservation_id, account.replica, estimate.tokens, reason, overridden)
 
     def _observe_only(
@@ -579,23 +520,6 @@ class Admitter:
             return decision
         return self._admit(request, estimate, account=account, overridden=decision)
 
-    def _close(self, reservation_id: ReservationId, *, usage: Usage | None) -> _Open | None:
-        """Forget an open request; its tenant pays what was used, or what is known of it."""
-        closed = self._open.pop(reservation_id, None)
-        if closed is None:
-            return None
-        request, estimate = closed.request, closed.estimate
-        self._holdings.close(request.tenant, tokens=estimate.tokens)
-        if usage is not None:
-            # What the cache spared it is not known better at its end than at its beginning.
-            prompt = 0 if usage.prompt_tokens else -estimate.unread_tokens
-            closed.fairness.settle(
-                request.tenant,
-                prompt_tokens=prompt,
-                output_tokens=usage.output_tokens - closed.charged_output_tokens,
-            )
-        return closed
-
     def _redraw(self, reservation_id: ReservationId, *, generated: int) -> None:
         """Predict again for a request that has produced all that was predicted."""
         opened = self._open.get(reservation_id)
@@ -606,12 +530,7 @@ class Admitter:
         )
         opened.draws += 1
         self._ledger.lengthen(reservation_id, remaining=max(1, total - generated))
-        more = max(total, generated + 1) - opened.charged_output_tokens
-        if more > 0:
-            opened.charged_output_tokens += more
-            tenant = opened.request.tenant
-            weight = self.config.tenants.of(tenant).weight
-            opened.fairness.charge(tenant, weight=weight, prompt_tokens=0, output_tokens=more)
+        self._open.outgrow(opened, output_tokens=max(total, generated + 1))
 
     # --- refusing -----------------------------------------------------------------------------
 
@@ -630,7 +549,7 @@ class Admitter:
         if shortage is None:
             placed = self._place(estimate, Priority.P1)
             shortage = placed if isinstance(placed, Shortage) else NO_SHORTAGE
-        wait_ns = self._wait_ns(shortage, ahead=self._queue.sums if ahead is None else ahead)
+        wait_ns = self._look(shortage).wait_ns(self._queue.sums if ahead is None else ahead)
         advice_ns, ticket = self._advice(reason, estimate, request=request, wait_ns=wait_ns)
         return Reject(
             reason,
@@ -669,12 +588,11 @@ class Admitter:
             return estimate.tokens
         return estimate.unread_tokens + predicted.mean_output_tokens(request)
 
-    def _wait_ns(self, shortage: Shortage, *, ahead: Ahead) -> Nanos:
-        """Predict how long until what is ahead and what is missing has been served."""
-        return expected_wait_ns(
-            int(ahead.debt_tokens) + shortage.missing_tokens,
-            rate_tokens_per_s=self._rate.tokens_per_s(now_ns=self._now_ns),
-            reserved_tokens=sum(account.reserved_tokens for account in self._accounts),
+    def _look(self, shortage: Shortage) -> PoolLook:
+        return PoolLook(
+            [account for account in self._accounts if account.is_healthy],
+            self._rate.tokens_per_s(now_ns=self._now_ns),
+            shortage,
         )
 
     def _note_refusal(self, request: Request, reject: Reject, *, is_enforced: bool) -> None:
@@ -749,7 +667,7 @@ class Admitter:
     def _is_passed_over(self, entry: QueueEntry) -> bool:
         """Tell whether a tenant has as much as it may, so that others go first."""
         tenant = entry.request.tenant
-        if self._holdings.is_at_cap(tenant):
+        if self._open.holdings.is_at_cap(tenant):
             return True
         if (
             self._short_of is not ReasonCode.OVERLOAD_KV
@@ -757,7 +675,7 @@ class Admitter:
         ):
             return False
         pool_tokens = sum(account.kv_tokens or 0 for account in self._accounts)
-        return self._holdings.is_over_share(tenant, pool_tokens=pool_tokens)
+        return self._open.holdings.is_over_share(tenant, pool_tokens=pool_tokens)
 
     # --- time ---------------------------------------------------------------------------------
 
@@ -765,18 +683,6 @@ class Admitter:
         if now_ns < self._now_ns:
             raise ContractError(f"time went back from {self._now_ns} to {now_ns} ns")
         self._now_ns = now_ns
-
-
-@dataclass(slots=True)
-class _Open:
-    """What is remembered of a request while its reservation is open."""
-
-    request: Request
-    estimate: Estimate
-    fairness: Fairness
-    charged_output_tokens: int
-    draws: int = 1
-    forecast: Forecast | None = None
 
 
 _NOTHING = Usage(0, 0)

@@ -9,8 +9,8 @@ budget; T(B) = step time with B requests; q = TPOT bound.
 Rule (first token): dispatch while D <= max(S, ``prefill_ns_max`` R); a large prompt may enter an
 engine that reads nothing, since it can never be less alone.
 Rule (pace): dispatch while T(B + 1), and the mean pace while a long prompt is read, are at most
-``pace_fraction`` q, where the engine's profile is known; an
-engine that serves nobody takes one, for the same reason.
+``pace_fraction`` q, where the engine's profile is known; an engine that serves nobody takes one,
+for the same reason.
 Trade-off: what is held back waits in our queue, where it can still be dropped, reordered or moved.
 """
 
@@ -49,7 +49,7 @@ class GuardConfig:
         tpot_ns: Bound on the pace, or None for no test of it.
         slo_fraction: Share of the bound on the first token that may be used, above 0 to 1.
         pace_fraction: Share of the bound on the pace, above 0 to 1. What is predicted is the step
-            of an engine that always has prompts to read; most steps are shorter.
+            of an engine that never lacks requests; while load is lower, steps are shorter.
     """
 
     prefill_ns_max: Nanos = 50 * NS_PER_MS
@@ -102,8 +102,8 @@ def reading_ns(tokens: float, account: Account, *, pairs: float) -> Nanos | None
         kv_tokens=account.held_tokens,
         sequences=account.in_flight,
     )
-    alone_ns = step_ns + pairs * account.profile.attention_ns
-    return int(tokens / rate * NS_PER_S + alone_ns * account.slowness.ratio)
+    beside_ns = step_ns * account.slowness.ratio + pairs * _pair_ns(account)
+    return int(tokens / rate * NS_PER_S + beside_ns)
 
 
 def first_token_shortage(
@@ -122,19 +122,23 @@ def first_token_shortage(
 def first_token_room_ns(account: Account, config: GuardConfig) -> Nanos | None:
     """Return when the replica will have little enough to read, None where no clock tells."""
     rate = prefill_tokens_per_s(account)
-    if rate is None or account.profile is None:
+    if rate is None:
         return None
     return account.reading.due_ns(
-        _unread_limit(account, config), tokens_per_s=rate, pair_ns=account.profile.attention_ns
+        _unread_limit(account, config), tokens_per_s=rate, pair_ns=_pair_ns(account)
     )
 
 
 def unread_left(account: Account, *, now_ns: Nanos) -> tuple[float, float]:
     """Return tokens and pairs of token and context that a replica has still to read."""
-    pair_ns = 0.0 if account.profile is None else account.profile.attention_ns
     return account.reading.left(
-        tokens_per_s=prefill_tokens_per_s(account), pair_ns=pair_ns, now_ns=now_ns
+        tokens_per_s=prefill_tokens_per_s(account), pair_ns=_pair_ns(account), now_ns=now_ns
     )
+
+
+def _pair_ns(account: Account) -> float:
+    profile = account.profile
+    return 0.0 if profile is None else profile.attention_ns * account.slowness.ratio
 
 
 def _unread_limit(account: Account, config: GuardConfig) -> int:

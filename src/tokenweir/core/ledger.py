@@ -177,7 +177,6 @@ class Ledger:
         account.reserved_tokens += estimate.prompt_tokens + estimate.output_tokens
         account.held_tokens += estimate.prompt_tokens
         account.held_prompt_tokens += estimate.prompt_tokens
-        account.prefill_tokens += estimate.unread_tokens
         account.reading.add(
             reservation_id,
             tokens=estimate.unread_tokens,
@@ -435,7 +434,6 @@ class Ledger:
         if reservation.is_prefilling:
             reservation.is_prefilling = False
             account = self.accounts[reservation.replica]
-            account.prefill_tokens -= reservation.estimate.unread_tokens
             account.reading.remove(reservation.reservation_id, now_ns=now_ns)
             account.decoding += 1
 
@@ -448,7 +446,6 @@ class Ledger:
         account.held_tokens -= reservation.held_tokens
         account.held_prompt_tokens -= reservation.estimate.prompt_tokens
         if reservation.is_prefilling:
-            account.prefill_tokens -= reservation.estimate.unread_tokens
             account.reading.remove(reservation.reservation_id, now_ns=now_ns)
         else:
             account.decoding -= 1

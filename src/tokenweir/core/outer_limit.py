@@ -14,27 +14,43 @@ from tokenweir.core.account import Account
 from tokenweir.core.aimd import AimdConfig
 from tokenweir.core.capacity.protocol import Shortage
 from tokenweir.core.cost import Estimate
+from tokenweir.core.policy import Policy
 from tokenweir.core.profile import EngineProfile
 from tokenweir.core.reasons import ReasonCode
+from tokenweir.core.units import Nanos
 
 __all__ = ["limit_of", "limit_shortage"]
 
 
-# Predictions aim at nine tenths of the pace and at most of the pool. Around these the limit must be
+# Predictions aim at the bound of the pace and at most of the pool. Around these the limit must be
 # wider, or it would cut what was aimed at: a broken pace or a preemption says that they are wrong.
 _AROUND_PREDICTIONS_PACE_BREACH = 1.1
 _AROUND_PREDICTIONS_KV_BREACH = 1.0
 
 
-def limit_of(config: AimdConfig, *, profile: EngineProfile | None, is_guarded: bool) -> AimdConfig:
-    """Return a replica's limit.
+def limit_of(
+    config: AimdConfig,
+    *,
+    policy: Policy,
+    profile: EngineProfile | None,
+    first_token_slo_ns: Nanos | None,
+    tpot_ns: Nanos | None,
+) -> AimdConfig | None:
+    """Return how a replica's limit moves, None where the policy has none.
 
     Args:
         config: Of the pool.
+        policy: Guarded ones ask predictions before it.
         profile: Of the replica: no engine runs more requests than it has seats.
-        is_guarded: Whether predictions are asked before it.
+        first_token_slo_ns: The pool's bound on a first token, or None to keep the config's.
+        tpot_ns: The pool's bound on the pace, or None for no test of it.
     """
-    if is_guarded:
+    if not policy.is_limited:
+        return None
+    config = replace(config, tpot_ns=tpot_ns)
+    if first_token_slo_ns is not None:
+        config = replace(config, first_token_slo_ns=first_token_slo_ns)
+    if policy.is_guarded:
         config = replace(
             config,
             pace_breach=max(config.pace_breach, _AROUND_PREDICTIONS_PACE_BREACH),

@@ -21,12 +21,13 @@ __all__ = ["Reading"]
 class Reading:
     """Prompts that one replica has to read."""
 
-    __slots__ = ("_pairs", "_prompts", "_since_ns", "_tokens")
+    __slots__ = ("_pairs", "_prompts", "_since_ns", "tokens")
 
     def __init__(self) -> None:
         """Start with nothing to read."""
         self._prompts: OrderedDict[ReservationId, tuple[int, float]] = OrderedDict()
-        self._tokens = 0
+        # Of all prompts, as if nothing of them had been read.
+        self.tokens = 0
         self._pairs = 0.0
         self._since_ns: Nanos = 0
 
@@ -41,7 +42,7 @@ class Reading:
         if not self._prompts:
             self._since_ns = now_ns
         self._prompts[reservation_id] = (tokens, pairs)
-        self._tokens += tokens
+        self.tokens += tokens
         self._pairs += pairs
 
     def remove(self, reservation_id: ReservationId, *, now_ns: Nanos) -> None:
@@ -52,7 +53,7 @@ class Reading:
         if next(iter(self._prompts)) == reservation_id:
             self._since_ns = now_ns
         del self._prompts[reservation_id]
-        self._tokens -= prompt[0]
+        self.tokens -= prompt[0]
         self._pairs -= prompt[1]
 
     def left(
@@ -66,12 +67,12 @@ class Reading:
             now_ns: Monotonic time.
         """
         if tokens_per_s is None or not self._prompts:
-            return self._tokens, self._pairs
+            return self.tokens, self._pairs
         tokens, pairs = next(iter(self._prompts.values()))
         whole_ns = tokens / tokens_per_s * NS_PER_S + pairs * pair_ns
         elapsed_ns = now_ns - self._since_ns
         read = 1.0 if elapsed_ns >= whole_ns else elapsed_ns / whole_ns
-        return self._tokens - tokens * read, self._pairs - pairs * read
+        return self.tokens - tokens * read, self._pairs - pairs * read
 
     def due_ns(
         self, tokens_left_max: float, *, tokens_per_s: float, pair_ns: float
@@ -86,7 +87,7 @@ class Reading:
         if not self._prompts:
             return None
         tokens, pairs = next(iter(self._prompts.values()))
-        excess = self._tokens - tokens_left_max
+        excess = self.tokens - tokens_left_max
         if tokens == 0 or excess > tokens:
             return None
         whole_ns = tokens / tokens_per_s * NS_PER_S + pairs * pair_ns

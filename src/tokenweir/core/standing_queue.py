@@ -1,13 +1,13 @@
 """May a queue be as long as the first token's bound allows?
 
-Model: X = load of first attempts, in the least loaded of the last seconds, over the service rate.
-A queue that a burst has filled is worked
-off again, and lets serve what would else be refused. One that is refilled faster than it is served
-stands: its length buys nothing but waiting, and has to be worked off when the load falls.
+Model: X = load of first attempts, in the least loaded of the last seconds, over the service rate. A
+queue that a burst has filled is worked off again, and lets serve what would else be refused. One
+that is refilled faster than it is served stands: its length buys nothing but waiting, and has to be
+worked off when the load falls.
 Rule: while X > 2 a newcomer may wait half of the time that its first token may take.
 Properties: the engine is kept as busy either way.
-Trade-off: what is long to read is refused more often, which costs about 1 % of the goodput at three
-times the capacity. At 1.5 times it would cost up to 3 %, so that milder overload keeps its queue.
+Trade-off: far above capacity what is long to read is refused more often. Below twice of it that
+would cost more than it gains, so that milder overload keeps its queue.
 Source: Nichols and Jacobson, Controlling queue delay, ACM Queue 10(5), 2012: good and bad queue.
 """
 

@@ -50,15 +50,11 @@ class PoolLook:
         healthy: Accounts of the healthy replicas.
         rate_tokens_per_s: Of service, None while nothing is known.
         shortage: Why what is next cannot enter now.
-        slo_fraction: Part of the bound on a first token that may be used.
-        wait_fraction: Part of that which may be waited (see ``standing_queue``).
     """
 
     healthy: Sequence[Account]
     rate_tokens_per_s: float | None
     shortage: Shortage
-    slo_fraction: float
-    wait_fraction: float
 
     def wait_ns(self, ahead: Ahead) -> Nanos:
         """Predict how long until what is ahead and what is missing has been served."""
@@ -105,14 +101,28 @@ class WaitTest:
         self._refused_fraction = 0.0
 
     def note(self, *, is_refused: bool) -> None:
-        """Note whether a request was turned away for want of time."""
+        """Note whether a request that might have entered was turned away for want of time."""
         self._refused_fraction += (is_refused - self._refused_fraction) / _ARRIVALS
 
     def prospect(
-        self, entry: QueueEntry, queue: PoolQueue, *, look: PoolLook, now_ns: Nanos
+        self,
+        entry: QueueEntry,
+        queue: PoolQueue,
+        *,
+        look: PoolLook,
+        slo_fraction: float,
+        wait_fraction: float,
     ) -> Prospect:
-        """Set an entry's times, and say what it can expect; the queue is left alone."""
-        limits, request = self._limits, entry.request
+        """Set an entry's times, and say what it can expect; the queue is left alone.
+
+        Args:
+            entry: Who would wait, from now on.
+            queue: Where.
+            look: At the pool.
+            slo_fraction: Part of the bound on a first token that may be used.
+            wait_fraction: Part of that which may be waited (see ``standing_queue``).
+        """
+        limits, request, now_ns = self._limits, entry.request, entry.enqueued_ns
         bound_ns = wait_ns_max = limits.wait_ns_bound(request.priority)
         entry.due_ns = now_ns + bound_ns
         own_ns = None
@@ -120,12 +130,12 @@ class WaitTest:
             own_ns = own_reading_ns(entry.estimate, accounts=look.healthy)
         if own_ns is not None:
             slo_ns = first_token_slo_ns(entry.estimate, limits, accounts=look.healthy)
-            first_ns = int(slo_ns * look.slo_fraction)
+            first_ns = int(slo_ns * slo_fraction)
             wait_ns_max = min(limits.wait_ns_max_of(request.priority), first_ns - own_ns)
             bound_ns = min(
                 wait_ns_max,
                 first_ns - self._margin(own_ns, first_ns=first_ns, shortage=look.shortage),
-                int(first_ns * look.wait_fraction),
+                int(first_ns * wait_fraction),
             )
             entry.due_ns = now_ns + first_ns
         entry.expires_ns = now_ns + wait_ns_max

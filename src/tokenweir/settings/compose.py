@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from urllib.parse import urlsplit
 
-from tokenweir.core.admitter import AdmitterConfig
+from tokenweir.core.admitter_config import AdmitterConfig
 from tokenweir.core.capacity.concurrency import Concurrency
 from tokenweir.core.errors import ConfigError
 from tokenweir.core.mode import Mode

@@ -13,7 +13,8 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from typing import Any
 
-from tokenweir.core.admitter import Admitter, AdmitterConfig
+from tokenweir.core.admitter import Admitter
+from tokenweir.core.admitter_config import AdmitterConfig
 from tokenweir.core.calibration import CalibrationConfig
 from tokenweir.core.capacity import CapacityTest
 from tokenweir.core.guards import GuardConfig

@@ -95,7 +95,8 @@ KNOBS: dict[str, Knob] = {
     "wait": Knob(
         "share of the first token's bound that may be waited",
         (0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9),
-        lambda policy: True,
+        # Guarded policies bound the first token itself.
+        lambda policy: not policy.is_guarded,
         lambda e: e.queue.slo_fraction,
         lambda e, value: replace(e, queue=replace(e.queue, slo_fraction=value)),
     ),
@@ -124,6 +125,13 @@ KNOBS: dict[str, Knob] = {
     ),
     "pace": Knob(
         "share of the pace's bound that may be used",
+        (0.7, 0.8, 0.85, 0.9, 0.95, 1.0),
+        lambda policy: policy.is_guarded,
+        lambda e: e.guards.pace_fraction,
+        lambda e, value: replace(e, guards=replace(e.guards, pace_fraction=value)),
+    ),
+    "first_token": Knob(
+        "share of the first token's bound that may be used",
         (0.7, 0.8, 0.85, 0.9, 0.95, 1.0),
         lambda policy: policy.is_guarded,
         lambda e: e.guards.slo_fraction,

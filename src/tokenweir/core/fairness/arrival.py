@@ -35,6 +35,9 @@ class FirstCome:
             self._heap = [(number, name) for name, number in self._arrivals.items()]
             heapq.heapify(self._heap)
 
+    def turn(self, tenant: str) -> None:
+        """Change nothing: its next request has an arrival of its own."""
+
     def leave(self, tenant: str) -> None:
         """Take the tenant out."""
         del self._arrivals[tenant]
@@ -46,8 +49,9 @@ class FirstCome:
             heapq.heappop(heap)
         return heap[0][1] if heap else None
 
-    def charge(self, tenant: str, *, weight: float, prompt_tokens: int, output_tokens: int) -> None:
-        """Change nothing: nobody pays."""
+    def charge(self, tenant: str, *, weight: float, prompt_tokens: int, output_tokens: int) -> bool:
+        """Charge nothing: nobody pays."""
+        return False
 
     def settle(self, tenant: str, *, prompt_tokens: int, output_tokens: int) -> None:
         """Change nothing: nobody pays."""

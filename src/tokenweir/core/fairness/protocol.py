@@ -51,6 +51,10 @@ class Fairness(Protocol):
         """Note that another request of a tenant is its next one."""
         ...
 
+    def turn(self, tenant: str) -> None:
+        """Note that a request of a tenant enters, while it still counts among what waits."""
+        ...
+
     def leave(self, tenant: str) -> None:
         """Note that nothing of a tenant waits any more."""
         ...
@@ -59,8 +63,11 @@ class Fairness(Protocol):
         """Return the tenant whose turn it is, or None where nobody takes part."""
         ...
 
-    def charge(self, tenant: str, *, weight: float, prompt_tokens: int, output_tokens: int) -> None:
-        """Charge service that was begun or foreseen, also of a tenant that never waited."""
+    def charge(self, tenant: str, *, weight: float, prompt_tokens: int, output_tokens: int) -> bool:
+        """Charge service that was begun or foreseen; returns whether it was charged.
+
+        What was not charged is not settled.
+        """
         ...
 
     def settle(self, tenant: str, *, prompt_tokens: int, output_tokens: int) -> None:

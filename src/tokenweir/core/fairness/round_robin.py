@@ -25,6 +25,9 @@ class RoundRobin:
         self._ring[tenant] = None
 
     def head(self, tenant: str, *, arrival: int) -> None:
+        """Change nothing: who leaves its line or passes the others in it uses no turn."""
+
+    def turn(self, tenant: str) -> None:
         """Move on: its turn has been used."""
         del self._ring[tenant]
         self._ring[tenant] = None
@@ -37,8 +40,9 @@ class RoundRobin:
         """Return the first of the ring."""
         return next(iter(self._ring), None)
 
-    def charge(self, tenant: str, *, weight: float, prompt_tokens: int, output_tokens: int) -> None:
-        """Change nothing: turns are counted, not tokens."""
+    def charge(self, tenant: str, *, weight: float, prompt_tokens: int, output_tokens: int) -> bool:
+        """Charge nothing: turns are counted, not tokens."""
+        return False
 
     def settle(self, tenant: str, *, prompt_tokens: int, output_tokens: int) -> None:
         """Change nothing: turns are counted, not tokens."""

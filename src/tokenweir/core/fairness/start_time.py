@@ -19,13 +19,9 @@ __all__ = ["StartTime"]
 class StartTime(VirtualCounter):
     """Tags instead of counters: only the lift differs."""
 
-    def charge(self, tenant: str, *, weight: float, prompt_tokens: int, output_tokens: int) -> None:
-        """Move virtual time to where the service begins, and the tenant's tag to its end."""
-        if self._waiting:
-            self._floor = max(self._floor, self._counters.get(tenant, 0.0))
-        super().charge(
-            tenant, weight=weight, prompt_tokens=prompt_tokens, output_tokens=output_tokens
-        )
+    def turn(self, tenant: str) -> None:
+        """Move virtual time to where this service begins."""
+        self._floor = max(self._floor, self._counters[tenant])
 
     def _lift(self) -> float:
         return self._floor

@@ -3,8 +3,9 @@
 Model: c_i = virtual counter of tenant i: service charged to it, in units divided by its weight.
 Rule: the smallest counter is served. A request is charged what is predicted when it enters, more
 when it outgrows that, and at its end the difference to what it used. A tenant that comes back is
-lifted to the smallest counter of those that wait, or where nobody waits to that of the last served:
-idleness earns no credit.
+lifted to the smallest counter of those that wait, or where nobody waits to that of the last that
+did: idleness earns no credit. Service while nobody waits is charged to nobody: it costs nobody
+anything, and what of it was foreseen in vain must not come back as credit.
 Properties: counters of tenants that wait differ by at most U, the largest charge between two
 choices; services of two that wait all the time differ by at most 2 U, however long.
 Trade-off: U grows with what one tenant may have in the batch; charging predictions makes it smaller
@@ -51,6 +52,9 @@ class VirtualCounter:
     def head(self, tenant: str, *, arrival: int) -> None:
         """Change nothing: requests of one tenant are its own affair."""
 
+    def turn(self, tenant: str) -> None:
+        """Change nothing: service is charged, not turns."""
+
     def leave(self, tenant: str) -> None:
         """Keep the counter, for when it comes back."""
         del self._waiting[tenant]
@@ -64,18 +68,17 @@ class VirtualCounter:
         self._drop_stale()
         return self._heap[0][2] if self._heap else None
 
-    def charge(self, tenant: str, *, weight: float, prompt_tokens: int, output_tokens: int) -> None:
-        """Add service; where nobody waits, service is nobody's advantage and lifts all."""
+    def charge(self, tenant: str, *, weight: float, prompt_tokens: int, output_tokens: int) -> bool:
+        """Add service while anybody waits; else it is nobody's loss."""
+        if not self._waiting:
+            return False
         units = self._config.charge_of(prompt_tokens=prompt_tokens, output_tokens=output_tokens)
-        is_contended = bool(self._waiting)
-        before = self._counters.get(tenant, 0.0) if is_contended else self._lifted(tenant)
-        counter = before + units / weight
+        counter = self._counters.get(tenant, 0.0) + units / weight
         self._remember(tenant, counter, weight=weight)
-        if not is_contended:
-            self._floor = counter
-        elif tenant in self._waiting:
+        if tenant in self._waiting:
             self._push(tenant)
         self._forget_idle()
+        return True
 
     def settle(self, tenant: str, *, prompt_tokens: int, output_tokens: int) -> None:
         """Correct the counter; of who is forgotten there is nothing to correct."""
@@ -102,10 +105,6 @@ class VirtualCounter:
     def charge_of(self, *, prompt_tokens: int, output_tokens: int) -> float:
         """Return the service in units."""
         return self._config.charge_of(prompt_tokens=prompt_tokens, output_tokens=output_tokens)
-
-    def counter(self, tenant: str) -> float:
-        """Return a tenant's counter, 0 for one that is not known."""
-        return self._counters.get(tenant, 0.0)
 
     def _lifted(self, tenant: str) -> float:
         counter = self._counters.get(tenant, 0.0)

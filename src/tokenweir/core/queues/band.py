@@ -161,6 +161,11 @@ class Band:
         tenant = self.fairness.next()
         return None if tenant is None else self.lines[tenant].head()
 
+    def take(self, entry: QueueEntry) -> None:
+        """Take out the head because it enters."""
+        self.fairness.turn(entry.request.tenant)
+        self.remove(entry)
+
     def park(self, tenant: str) -> None:
         """Pass a tenant over until ``unpark``: it has as much as it may."""
         line = self.lines[tenant]

@@ -24,7 +24,7 @@ from tokenweir.core.queues.band import Ahead, Band
 from tokenweir.core.queues.entry import Key, QueueEntry
 from tokenweir.core.queues.limits import QueueLimits
 from tokenweir.core.queues.orderings import Ordering
-from tokenweir.core.request import Priority, Request
+from tokenweir.core.request import Priority
 from tokenweir.core.tenants import TenantConfig
 from tokenweir.core.units import Nanos, TicketId
 
@@ -66,7 +66,6 @@ class PoolQueue:
         # In order of arrival; read by the owner, written here only.
         self.entries: dict[TicketId, QueueEntry] = {}
         self.bands = {priority: Band(fairness()) for priority in Priority}
-        self.paused: set[Priority] = set()
         self._ordering = ordering
         self._tenants = tenants
         self._credit_tokens = dict.fromkeys(Priority, 0.0)
@@ -146,14 +145,9 @@ class PoolQueue:
 
     def remove(self, ticket_id: TicketId) -> QueueEntry | None:
         """Take an entry out, whatever its place; None where it no longer waits."""
-        entry = self.entries.pop(ticket_id, None)
+        entry = self._forget(ticket_id)
         if entry is not None:
-            self.sums.add_entry(entry, -1)
-            if not self.entries:
-                self.sums = Ahead()
-            self._band_remove(entry)
-            self._expiries = self._without_gone(self._expiries)
-            self._promotions = self._without_gone(self._promotions)
+            self.bands[entry.band].remove(entry)
         return entry
 
     def pop_expired(self, *, now_ns: Nanos) -> QueueEntry | None:
@@ -172,7 +166,7 @@ class PoolQueue:
             entry = self.entries.get(ticket_id)
             if entry is None:
                 continue
-            self._band_remove(entry)
+            self.bands[entry.band].remove(entry)
             entry.band = Priority(entry.band - 1)
             self._band_push(entry)
             if entry.band > Priority.P0:
@@ -192,7 +186,7 @@ class PoolQueue:
         """Return who is next, or None."""
         top: Head | None = None
         for priority, band in self.bands.items():
-            if not band.lines or priority in self.paused:
+            if not band.lines:
                 continue
             entry = band.head()
             if entry is None:
@@ -205,7 +199,8 @@ class PoolQueue:
 
     def take(self, entry: QueueEntry) -> None:
         """Take out the head because it enters, and credit those below who wait on."""
-        self.remove(entry.ticket_id)
+        self._forget(entry.ticket_id)
+        self.bands[entry.band].take(entry)
         tokens, credit = entry.estimate.tokens, self._credit_tokens
         for priority, band in self.bands.items():
             floor = self.limits.classes[priority].floor_fraction
@@ -244,10 +239,6 @@ class PoolQueue:
     def waiting_tenants(self, priority: Priority) -> int:
         """Count the tenants that wait in a class."""
         return len(self.bands[priority].lines)
-
-    def fairness_of(self, request: Request) -> Fairness:
-        """Return the row that chooses among the tenants of a request's class."""
-        return self.bands[request.priority].fairness
 
     # --- checking -----------------------------------------------------------------------------
 
@@ -322,8 +313,17 @@ class PoolQueue:
         weight = self._tenants.of(entry.request.tenant).weight
         self.bands[entry.band].push(entry, weight=weight)
 
-    def _band_remove(self, entry: QueueEntry) -> None:
-        self.bands[entry.band].remove(entry)
+    def _forget(self, ticket_id: TicketId) -> QueueEntry | None:
+        """Take an entry out of everything but its band."""
+        entry = self.entries.pop(ticket_id, None)
+        if entry is not None:
+            self.sums.add_entry(entry, -1)
+            if not self.entries:
+                # Sums of floats must not drift over a long life.
+                self.sums = Ahead()
+            self._expiries = self._without_gone(self._expiries)
+            self._promotions = self._without_gone(self._promotions)
+        return entry
 
     def _schedule_promotion(self, entry: QueueEntry) -> None:
         # Counted from its arrival: each class it has passed through adds its half.
