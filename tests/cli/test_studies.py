@@ -70,7 +70,7 @@ def test_hysteresis_when_a_person_runs_it_then_area_and_steps_are_shown() -> Non
         (("hysteresis", "--retry", "often"), "none, fixed, exponential, obey"),
         (("hysteresis", "--jobs", "0"), "--jobs 0"),
         (("tune", "nowhere.csv"), "nowhere.csv"),
-        (("tune", "azure-conv", "--knobs", "volume"), "headroom, wait"),
+        (("tune", "azure-conv", "--knobs", "volume"), "headroom, lengths"),
         (("tune", "azure-conv", "--policy", "magic"), "none, concurrency, aimd"),
         (("tune", "azure-conv", "--hold-out", "0"), "--hold-out 0"),
         (("tune", "azure-conv", "--for", "fame"), "tokens, requests, both"),

@@ -53,7 +53,7 @@ def tune(
     file: File,
     policy: Annotated[str, typer.Option(help="Whose settings.")] = DEFAULT_POLICY,
     knobs: Annotated[
-        str, typer.Option(help="all that it has, or of: limit, headroom, wait, ordering, ...")
+        str, typer.Option(help="all that it has, or of: limit, headroom, lengths, ordering, ...")
     ] = "all",
     load: Annotated[str, typer.Option(help="Multiples of capacity, comma-separated.")] = "1,1.5,3",
     goal: Annotated[

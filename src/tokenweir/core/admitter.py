@@ -441,6 +441,7 @@ class Admitter:
         return wait_fraction(
             self._desk.load.steady_tokens_per_s(now_ns=now_ns),
             rate_tokens_per_s=self._rate.tokens_per_s(now_ns=now_ns),
+            short_fraction=self._desk.shortness.fraction,
         )
 
     def _make_room(self, entry: QueueEntry) -> None:

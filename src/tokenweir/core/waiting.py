@@ -3,8 +3,9 @@
 Model: W = time until what is ahead of it has been served: from the service rate, and where engines'
 profiles are known from reading times; S = bound on its first token; r = time to read its prompt.
 Rule: it may wait while W <= f S - max(r, m), with f = the part of it that may be used and m = the
-95th percentile of r among those that ask; and while nobody behind it in its tenant's line, who
-would be in time without it, would be late with it. It is dropped at f S - r, or when its class's
+95th percentile of r among those that ask; while W <= g f S, or that less r, with g = the part that
+a standing queue leaves; and while nobody behind it in its tenant's line, who would be in time
+without it, would be late with it. It is dropped at f S - r, or when its class's
 wait or its deadline is over. Where prompts are what the engine is short of, the service rate says
 nothing: it counts what ends, not what begins.
 Properties: m makes the bound the same for all but the longest prompts. With r alone, a queue that
@@ -132,10 +133,12 @@ class WaitTest:
             slo_ns = first_token_slo_ns(entry.estimate, limits, accounts=look.healthy)
             first_ns = int(slo_ns * slo_fraction)
             wait_ns_max = min(limits.wait_ns_max_of(request.priority), first_ns - own_ns)
+            neutral = self._neutral_fraction(look.shortage)
+            margin_ns = self._margin(own_ns, first_ns=first_ns)
             bound_ns = min(
                 wait_ns_max,
-                first_ns - self._margin(own_ns, first_ns=first_ns, shortage=look.shortage),
-                int(first_ns * wait_fraction),
+                first_ns - max(own_ns, int(neutral * margin_ns)),
+                int(first_ns * wait_fraction - (1.0 - neutral) * own_ns),
             )
             entry.due_ns = now_ns + first_ns
         entry.expires_ns = now_ns + wait_ns_max
@@ -165,18 +168,21 @@ class WaitTest:
             or now_ns + least_ns < request.deadline_ns,
         )
 
-    def _margin(self, own_ns: Nanos, *, first_ns: Nanos, shortage: Shortage) -> Nanos:
-        """Return what of the bound is kept for reading, and take the prompt into account."""
+    def _neutral_fraction(self, shortage: Shortage) -> float:
+        """Return how far bounds are the same for all sizes, 0 to 1, and take the shortage in."""
         is_of_seats = shortage.reason is ReasonCode.OVERLOAD_PACE
         self._seats_fraction += (is_of_seats - self._seats_fraction) / _ARRIVALS
         if self._prefers_small:
-            return own_ns
+            return 0.0
+        fraction = min(1.0, self._refused_fraction / _REFUSED_FRACTION_FULL)
+        return fraction * min(1.0, self._seats_fraction / _SEATS_FRACTION_FULL)
+
+    def _margin(self, own_ns: Nanos, *, first_ns: Nanos) -> float:
+        """Return the moving percentile of what prompts take to read, with this one in it."""
         margin = self._margin_ns or float(own_ns)
         margin *= 1 + _STEP * (_QUANTILE if own_ns > margin else _QUANTILE - 1)
         self._margin_ns = margin
-        weight = min(1.0, self._refused_fraction / _REFUSED_FRACTION_FULL)
-        weight *= min(1.0, self._seats_fraction / _SEATS_FRACTION_FULL)
-        return max(own_ns, int(weight * min(margin, first_ns * _MARGIN_FRACTION_MAX)))
+        return min(margin, first_ns * _MARGIN_FRACTION_MAX)
 
     def _harms_nobody(
         self,

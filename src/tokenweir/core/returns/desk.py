@@ -88,7 +88,7 @@ class ReturnDesk:
         self.slots = ReturnSlots(config, weight_of=weight_of)
         self.budget = RetryBudget(config)
         self.load = FreshLoad()
-        self._shortness = Shortness()
+        self.shortness = Shortness()
         self._spent = SpentTickets(items_max=config.slots_max)
         self._short_ns: Nanos = _NEVER_NS
         # How often a tenant's body was refused, and when last; the one refused last stands last.
@@ -175,8 +175,8 @@ class ReturnDesk:
             return None
         load = self.load.tokens_per_s(now_ns=now_ns)
         near = return_share(load, rate_per_s=rate_tokens_per_s, config=self.config)
-        self._shortness.note(now_ns=now_ns)
-        hope = 1.0 - self._shortness.fraction
+        self.shortness.note(now_ns=now_ns)
+        hope = 1.0 - self.shortness.fraction
         far = near + max(0.0, self.config.share_hoped - near) * hope
         return self.slots.give(
             (request.priority, request.tenant),
