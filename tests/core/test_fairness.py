@@ -157,6 +157,30 @@ def test_counter_when_less_was_used_than_charged_then_gets_it_back() -> None:
     assert row.next() == "a"
 
 
+def test_counter_when_others_are_given_back_then_who_was_lifted_to_them_comes_down_too() -> None:
+    """One that came when much was foreseen for the other is ahead by its own 50 units, no more."""
+    counter = fairness_row("vtc", CONFIG)
+    counter.join("flood", weight=1.0, arrival=1)
+    counter.charge("flood", weight=1.0, prompt_tokens=0, output_tokens=500)
+    counter.join("quiet", weight=1.0, arrival=2)
+    counter.leave("quiet")
+    counter.charge("quiet", weight=1.0, prompt_tokens=50, output_tokens=0)
+    counter.settle("flood", prompt_tokens=0, output_tokens=-450)
+    share = counter.ahead_fraction(
+        "quiet", weight=1.0, own_charge=0.0, other="flood", other_charge=100.0
+    )
+    assert share == pytest.approx(0.5)
+    counter.join("quiet", weight=1.0, arrival=3)
+    for expected in ("flood", "quiet"):
+        assert counter.next() == expected
+        counter.charge(expected, weight=1.0, prompt_tokens=51, output_tokens=0)
+    assert counter.next() == "flood"
+    # Down once, and not again.
+    counter.leave("quiet")
+    counter.join("quiet", weight=1.0, arrival=4)
+    assert counter.next() == "flood"
+
+
 def test_counter_when_nobody_waits_then_nothing_is_charged_and_nothing_comes_back() -> None:
     """Loose predictions of an idle hour are no credit against who comes later."""
     row = fairness_row("vtc", CONFIG)

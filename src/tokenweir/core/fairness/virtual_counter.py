@@ -4,7 +4,9 @@ Model: c_i = virtual counter of tenant i: service charged to it, in units divide
 Rule: the smallest counter is served. A request is charged what is predicted when it enters, more
 when it outgrows that, and at its end the difference to what it used. A tenant that comes back is
 lifted to the smallest counter of those that wait, or where nobody waits to that of the last that
-did: idleness earns no credit. Service while nobody waits is charged to nobody: it costs nobody
+did: idleness earns no credit. Where that is now lower than what it was lifted to before, since
+others were given back what was foreseen for them in vain, it comes down with them: it is ahead by
+what it got itself, and no more. Service while nobody waits is charged to nobody: it costs nobody
 anything, and what of it was foreseen in vain must not come back as credit.
 Properties: counters of tenants that wait differ by at most U, the largest charge between two
 choices; services of two that wait all the time differ by at most 2 U, however long.
@@ -34,6 +36,8 @@ class VirtualCounter:
         # Ordered by last use, so that who is idle longest is forgotten first.
         self._counters: dict[str, float] = {}
         self._weights: dict[str, float] = {}
+        # What each was last lifted to.
+        self._bases: dict[str, float] = {}
         # Of who takes part: its number, by which ties go.
         self._waiting: dict[str, int] = {}
         # (counter, number, tenant); what no longer is so stays until it comes up.
@@ -44,7 +48,9 @@ class VirtualCounter:
     def join(self, tenant: str, *, weight: float, arrival: int) -> None:
         """Lift the tenant to those that wait, and let it take part."""
         self._joined += 1
-        self._remember(tenant, self._lifted(tenant), weight=weight)
+        counter, lift = self._lifted(tenant), self._lift()
+        self._bases[tenant] = min(self._bases.get(tenant, lift), lift) if counter > lift else lift
+        self._remember(tenant, counter, weight=weight)
         self._waiting[tenant] = self._joined
         self._push(tenant)
         self._forget_idle()
@@ -110,7 +116,8 @@ class VirtualCounter:
         counter = self._counters.get(tenant, 0.0)
         if tenant in self._waiting:
             return counter
-        return max(counter, self._lift())
+        lift = self._lift()
+        return max(counter - max(0.0, self._bases.get(tenant, lift) - lift), lift)
 
     def _lift(self) -> float:
         """Return the counter below which nobody comes back."""
@@ -145,10 +152,12 @@ class VirtualCounter:
         idle = (name for name in list(self._counters) if name not in self._waiting)
         for _, name in zip(range(excess), idle, strict=False):
             del self._counters[name], self._weights[name]
+            self._bases.pop(name, None)
 
     def _rebase(self) -> None:
         """Take from all counters what they have in common; called while nobody waits."""
         if self._floor < _REBASE_AT:
             return
         self._counters = {name: c - self._floor for name, c in self._counters.items()}
+        self._bases = {name: base - self._floor for name, base in self._bases.items()}
         self._floor = 0.0
