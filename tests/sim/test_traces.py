@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tokenweir.core.errors import ConfigError
+from tokenweir.core.prefix import NO_PREFIX, Prefix
 from tokenweir.sim.traces import BUNDLED, Arrival, bundled, read_trace
 
 AZURE = "TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:15:46.6805900,374,44\n"
@@ -18,6 +19,7 @@ MOONCAKE = '{"timestamp": 3000, "input_length": 6758, "output_length": 500, "has
 @pytest.mark.parametrize(
     ("name", "rows", "last_s", "tenants"),
     [
+        ("agentic-coding", 484, 14_430.0, 12),
         ("azure-conv", 19_366, 3_501.7, 1),
         ("mooncake-conv", 12_031, 3_537.0, 1),
         ("servegen-cheap", 106_619, 7_799.9, 56),
@@ -46,7 +48,7 @@ def test_bundled_when_name_is_unknown_then_the_error_lists_what_there_is() -> No
     [
         (AZURE, Arrival(0, 374, 44)),
         (SERVEGEN, Arrival(0, 223, 41, "c056")),
-        (MOONCAKE, Arrival(0, 6_758, 500)),
+        (MOONCAKE, Arrival(0, 6_758, 500, prefix=Prefix(512, (0,)))),
     ],
 )
 @pytest.mark.parametrize("is_zipped", [False, True])
@@ -57,6 +59,29 @@ def test_read_when_format_is_known_then_rows_come_out(
     path = tmp_path / ("trace.gz" if is_zipped else "trace")
     path.write_bytes(gzip.compress(text.encode()) if is_zipped else text.encode())
     assert read_trace(path) == [expected]
+
+
+def test_read_when_there_are_hash_ids_then_each_stands_for_all_before_it(tmp_path: Path) -> None:
+    """The same id after another beginning, or in another session, is another block."""
+    rows = [
+        ('"s"', "[5, 6, 7]"),
+        ('"s"', "[5, 6, 8]"),
+        ('"s"', "[4, 6]"),
+        ('"t"', "[5, 6]"),
+        ('"t"', "[]"),
+    ]
+    path = tmp_path / "t.jsonl"
+    path.write_text(
+        "".join(
+            f'{{"timestamp": {n}, "input_length": 200, "output_length": 1, "block_size": 64, '
+            f'"session": {session}, "hash_ids": {ids}}}\n'
+            for n, (session, ids) in enumerate(rows)
+        )
+    )
+    arrivals = read_trace(path)
+    ids = ((0, 1, 2), (0, 1, 3), (4, 5), (6, 7))
+    assert [a.prefix for a in arrivals] == [*(Prefix(64, i) for i in ids), NO_PREFIX]
+    assert [a.tenant for a in arrivals] == ["s", "s", "s", "t", "t"]
 
 
 def test_read_when_azure_has_seven_digits_then_they_all_count(tmp_path: Path) -> None:
@@ -91,6 +116,10 @@ def test_read_when_azure_has_seven_digits_then_they_all_count(tmp_path: Path) ->
             ":2:",
             "JSON",
         ),
+        (MOONCAKE.replace("[0]", "[0.5]"), ":1:", "JSON"),
+        (MOONCAKE.replace("[0]", "7"), ":1:", "JSON"),
+        (MOONCAKE.replace("[0]", '[0], "block_size": 0'), ":1:", "JSON"),
+        (MOONCAKE.replace("[0]", '[0], "session": 3'), ":1:", "JSON"),
         (SERVEGEN + f"{'9' * 400},c1,1,2\n", ":3:", "SECONDS,TENANT"),
         (SERVEGEN + f"0.6,c1,{10**12},2\n", ":3:", "up to 10,000,000 tokens"),
         (SERVEGEN + f"0.6,c1,2,{10**12}\n", ":3:", "up to 10,000,000 tokens"),
@@ -141,4 +170,10 @@ def test_read_when_file_is_unreadable_then_the_error_is_one_line(
 def test_read_when_limited_then_only_the_first_rows_are_read() -> None:
     """A limit spares the rest of a long file."""
     assert len(read_trace("azure-conv", limit=10)) == 10
-    assert set(BUNDLED) == {"azure-conv", "mooncake-conv", "servegen-cheap", "servegen-costly"}
+    assert set(BUNDLED) == {
+        "agentic-coding",
+        "azure-conv",
+        "mooncake-conv",
+        "servegen-cheap",
+        "servegen-costly",
+    }

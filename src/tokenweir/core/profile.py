@@ -33,6 +33,7 @@ class EngineProfile:
         chunk_tokens_max: Prefill tokens of one request in one step.
         kv_tokens: Size of the KV pool.
         sequences_max: Running requests, at most ``step_tokens_max``.
+        kv_block_tokens: Of a KV block, where the pool is modelled in blocks.
         token_ns: What each token of a step adds.
         kv_token_ns: What each context token of a decoding request adds.
         compute_step_ns: The other arm of the step time, 0 where there is none.
@@ -54,10 +55,17 @@ class EngineProfile:
     compute_token_ns: float = 0.0
     sequence_ns: float = 0.0
     attention_ns: float = 0.0
+    kv_block_tokens: int = 16
 
     def __post_init__(self) -> None:
         """Check ranges and relations."""
-        for field in ("step_ns", "step_tokens_max", "chunk_tokens_max", "kv_tokens"):
+        for field in (
+            "step_ns",
+            "step_tokens_max",
+            "chunk_tokens_max",
+            "kv_tokens",
+            "kv_block_tokens",
+        ):
             if getattr(self, field) < 1:
                 raise ConfigError(
                     f"{field} {getattr(self, field)} is not allowed, allowed: 1 or more"

@@ -8,7 +8,8 @@ goes back to the head of the waiting line, to prefill prompt and output again.
 Disciplines: ``fifo`` lets only the head of the line enter; ``first_fit`` lets whoever fits.
 Properties: INV-ENGINE-1 (KV in use = sum over the batch, never over the pool), INV-ENGINE-2 (tokens
 worked on = useful + recomputed + lost in aborts).
-Trade-off: real engines allocate block by block; whole prefills keep the account exact and cheap.
+Trade-off: real engines allocate block by block (see ``block_batch``); whole prefills keep the
+account exact and cheap.
 Source: this allocation reproduces the article's occupancy and gate rows; its text leaves it open.
 """
 
@@ -18,6 +19,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from tokenweir.core.errors import ConfigError, ContractError, InvariantError
+from tokenweir.core.prefix import NO_PREFIX, Prefix
 from tokenweir.core.profile import EngineProfile
 from tokenweir.core.units import Nanos
 from tokenweir.engine.line import WaitingLine
@@ -66,6 +68,9 @@ class Engine:
         self.prefill_tokens_total = 0
         self.decode_tokens_total = 0
         self.recomputed_tokens_total = 0
+        # Prompts that entered for the first time, and what of them was not read but found.
+        self.entered_prompt_tokens_total = 0
+        self.spared_tokens_total = 0
         self._sequences: dict[str, Sequence] = {}
         self._line = WaitingLine()
         # Ordered by entry: the last one is the next to be preempted.
@@ -83,17 +88,32 @@ class Engine:
         """Tell whether an empty pool could hold the request to its end."""
         return prompt_tokens + output_tokens <= self.profile.kv_tokens
 
-    def submit(self, sequence_id: str, *, prompt_tokens: int, output_tokens: int) -> Sequence:
+    def submit(
+        self,
+        sequence_id: str,
+        *,
+        prompt_tokens: int,
+        output_tokens: int,
+        prefix: Prefix = NO_PREFIX,
+    ) -> Sequence:
         """Put a request at the end of the waiting line.
 
         Args:
             sequence_id: Unique in the engine.
             prompt_tokens: At least 1.
             output_tokens: What it will produce before it ends, at least 1.
+            prefix: Of the prompt; only an engine that holds KV in blocks remembers any.
 
         Raises:
             ContractError: The id is in the engine, or the request could never run.
         """
+        self._check_lengths(sequence_id, prompt_tokens=prompt_tokens, output_tokens=output_tokens)
+        sequence = Sequence(sequence_id, prompt_tokens=prompt_tokens, output_tokens=output_tokens)
+        self._sequences[sequence_id] = sequence
+        self._line.push_back(sequence)
+        return sequence
+
+    def _check_lengths(self, sequence_id: str, *, prompt_tokens: int, output_tokens: int) -> None:
         if sequence_id in self._sequences:
             raise ContractError(f"sequence {sequence_id} is in the engine already")
         if prompt_tokens < 1 or output_tokens < 1:
@@ -106,10 +126,6 @@ class Engine:
                 f"sequence {sequence_id} needs {prompt_tokens + output_tokens} KV tokens, "
                 f"the pool has {self.profile.kv_tokens}"
             )
-        sequence = Sequence(sequence_id, prompt_tokens=prompt_tokens, output_tokens=output_tokens)
-        self._sequences[sequence_id] = sequence
-        self._line.push_back(sequence)
-        return sequence
 
     def abort(self, sequence_id: str) -> Sequence | None:
         """Take a request out, wherever it is; None where it is not in the engine."""
@@ -174,6 +190,9 @@ class Engine:
                 f"engine says {self.kv_used_tokens} KV tokens of {self.profile.kv_tokens}, "
                 f"its batch adds up to {held}"
             )
+        self._check_line()
+
+    def _check_line(self) -> None:
         waiting = sum(
             s.prefill_tokens for s in self._sequences.values() if s.phase is Phase.WAITING
         )

@@ -4,8 +4,11 @@ Formats, told apart by what the first line looks like, plain or gzip:
 
 * Azure CSV: ``TIMESTAMP,ContextTokens,GeneratedTokens``, wall-clock times;
 * ServeGen CSV: ``arrival_s,tenant,prompt_tokens,output_tokens``;
-* Mooncake JSON lines: ``timestamp`` in ms, ``input_length``, ``output_length``.
+* Mooncake JSON lines: ``timestamp`` in ms, ``input_length``, ``output_length``, and where known
+  ``hash_ids``, an id for each of the prompt's blocks; these have 512 tokens, or ``block_size``.
+  Where there is a ``session``, it is the tenant, and ids are the session's own.
 
+Ids are numbered anew, so that one stands for its block and all before it, whatever the trace does.
 Token counts come from different tokenizers; they are taken as the engine's own count.
 """
 
@@ -15,11 +18,12 @@ import gzip
 import json
 import zlib
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 
 from tokenweir.core.errors import ConfigError
+from tokenweir.core.prefix import NO_PREFIX, Prefix
 from tokenweir.core.units import NS_PER_MS, NS_PER_S, Nanos
 
 __all__ = ["BUNDLED", "REQUEST_TOKENS_MAX", "Arrival", "bundled", "read_trace"]
@@ -37,16 +41,19 @@ class Arrival:
         prompt_tokens: At least 1.
         output_tokens: What it will really produce, at least 1.
         tenant: Who sent it, ``default`` where the trace does not tell.
+        prefix: What its prompt begins with, where the trace tells.
     """
 
     arrival_ns: Nanos
     prompt_tokens: int
     output_tokens: int
     tenant: str = "default"
+    prefix: Prefix = NO_PREFIX
 
 
 # Short names for the traces in data/, usable wherever a FILE is asked for.
 BUNDLED: dict[str, str] = {
+    "agentic-coding": "agentic-coding/sessions_12.jsonl.gz",
     "azure-conv": "azure-llm-2023/AzureLLMInferenceTrace_conv.csv.gz",
     "mooncake-conv": "mooncake/conversation_trace.jsonl.gz",
     "servegen-cheap": "servegen-m-large/cheap_flood_2h10m.csv.gz",
@@ -60,7 +67,10 @@ _SERVEGEN_HEADER = "arrival_s,tenant,prompt_tokens,output_tokens"
 _TIME_NS_MAX = 1 << 63
 _LINE_CHARS_MAX = 1 << 20
 
-_Fields = tuple[Nanos, int, int, str]
+# As Mooncake publishes them; a line may say otherwise.
+_BLOCK_TOKENS = 512
+
+_Fields = tuple[Nanos, int, int, str, Prefix]
 
 
 def bundled(name: str) -> Path:
@@ -103,10 +113,7 @@ def read_trace(path: str | Path, *, limit: int | None = None) -> list[Arrival]:
         raise ConfigError(f"{path}: no requests in it, expected at least one line of data")
     arrivals.sort(key=lambda a: a.arrival_ns)
     start_ns = arrivals[0].arrival_ns
-    return [
-        Arrival(a.arrival_ns - start_ns, a.prompt_tokens, a.output_tokens, a.tenant)
-        for a in arrivals
-    ]
+    return [replace(a, arrival_ns=a.arrival_ns - start_ns) for a in arrivals]
 
 
 def _rows(path: Path, *, limit: int | None) -> Iterator[_Fields]:
@@ -158,7 +165,8 @@ def _format_of(first: str, *, path: Path) -> tuple[Callable[[str], _Fields], str
     if first == _SERVEGEN_HEADER:
         return _servegen, "SECONDS,TENANT,PROMPT,OUTPUT as in 0.0023,c056,223,41", True
     if first.startswith("{"):
-        return _mooncake, "a JSON object with timestamp (ms), input_length, output_length", False
+        expected = "a JSON object with timestamp (ms), input_length, output_length"
+        return _Mooncake().read, expected, False
     raise ConfigError(
         f"{path}:1: unknown trace format {first[:80]!r}, expected the header {_AZURE_HEADER}, "
         f"the header {_SERVEGEN_HEADER}, or a JSON object"
@@ -175,19 +183,46 @@ def _azure(line: str) -> _Fields:
         int(prompt),
         int(output),
         "default",
+        NO_PREFIX,
     )
 
 
 def _servegen(line: str) -> _Fields:
     arrival_s, tenant, prompt, output = line.split(",")
-    return round(float(arrival_s) * NS_PER_S), int(prompt), int(output), tenant
+    return round(float(arrival_s) * NS_PER_S), int(prompt), int(output), tenant, NO_PREFIX
 
 
-def _mooncake(line: str) -> _Fields:
-    row = json.loads(line)
-    prompt, output = row["input_length"], row["output_length"]
-    if not (isinstance(prompt, int) and isinstance(output, int)):
-        raise TypeError("lengths are ints")
-    if not isinstance(row["timestamp"], (int, float)):
-        raise TypeError("the timestamp is a number")
-    return round(row["timestamp"] * NS_PER_MS), prompt, output, "default"
+class _Mooncake:
+    """Reads lines of one trace; numbers its blocks in order of appearance."""
+
+    def __init__(self) -> None:
+        # (number of the block before or the session, id in the trace): number.
+        self._numbers: dict[tuple[int | str, int], int] = {}
+
+    def read(self, line: str) -> _Fields:
+        """Return a request."""
+        row = json.loads(line)
+        prompt, output = row["input_length"], row["output_length"]
+        if not (isinstance(prompt, int) and isinstance(output, int)):
+            raise TypeError("lengths are ints")
+        if not isinstance(row["timestamp"], (int, float)):
+            raise TypeError("the timestamp is a number")
+        session = row.get("session", "default")
+        if not isinstance(session, str):
+            raise TypeError("the session is a text")
+        prefix = self._prefix(row.get("hash_ids", ()), row, session=session)
+        return round(row["timestamp"] * NS_PER_MS), prompt, output, session, prefix
+
+    def _prefix(self, ids: list[int], row: dict[str, object], *, session: str) -> Prefix:
+        block_tokens = row.get("block_size", _BLOCK_TOKENS)
+        if not isinstance(block_tokens, int) or block_tokens < 1:
+            raise TypeError("a block has tokens")
+        numbers = self._numbers
+        chain: list[int] = []
+        before: int | str = session
+        for block in ids:
+            if not isinstance(block, int):
+                raise TypeError("block ids are ints")
+            before = numbers.setdefault((before, block), len(numbers))
+            chain.append(before)
+        return Prefix(block_tokens, tuple(chain)) if chain else NO_PREFIX

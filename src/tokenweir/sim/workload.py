@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -177,10 +177,7 @@ def check_span(arrivals: Sequence[Arrival]) -> None:
 
 def scaled(arrivals: Sequence[Arrival], rate_ratio: float) -> list[Arrival]:
     """Divide inter-arrival times, so that the mean rate is ``rate_ratio`` times what it was."""
-    return [
-        Arrival(round(a.arrival_ns / rate_ratio), a.prompt_tokens, a.output_tokens, a.tenant)
-        for a in arrivals
-    ]
+    return [replace(a, arrival_ns=round(a.arrival_ns / rate_ratio)) for a in arrivals]
 
 
 def surged(arrivals: Sequence[Arrival], surge: Surge) -> list[Arrival]:
@@ -189,11 +186,6 @@ def surged(arrivals: Sequence[Arrival], surge: Surge) -> list[Arrival]:
     return [
         a
         if a.arrival_ns <= start_ns
-        else Arrival(
-            start_ns + round((a.arrival_ns - start_ns) / factor),
-            a.prompt_tokens,
-            a.output_tokens,
-            a.tenant,
-        )
+        else replace(a, arrival_ns=start_ns + round((a.arrival_ns - start_ns) / factor))
         for a in arrivals
     ]
