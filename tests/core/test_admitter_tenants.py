@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from tests.core.support import ONE, FixedRng, S, settle, small_policy, ticket
+from tests.core.support import MS, ONE, FixedRng, S, reservation, settle, small_policy, ticket
 from tokenweir.core.admitter import Admitter
 from tokenweir.core.admitter_config import AdmitterConfig
 from tokenweir.core.decision import Admit, Decision, Dispatch, Effect, Enqueue, Expire, Reject
+from tokenweir.core.guards import GuardConfig
+from tokenweir.core.profile import EngineProfile
 from tokenweir.core.queues import QueueLimits
 from tokenweir.core.reasons import ReasonCode
 from tokenweir.core.request import Priority, Request, Usage
@@ -169,3 +171,57 @@ def test_deadline_when_absurdly_near_then_gains_no_place_it_could_not_use() -> N
     assert isinstance(hasty, Reject)
     assert hasty.reason is ReasonCode.DEADLINE_UNREACHABLE
     assert entered(settle(admitter, "running", USED, now_ns=1)) == ["patient"]
+
+
+def guarded(*, step_tokens: int = 2_048, read_tokens: int = 0) -> Admitter:
+    """Build a predictive admitter; its engine holds 1,000 tokens, of which 970 are promised."""
+    profile = None
+    if read_tokens:
+        profile = EngineProfile(
+            name="reader",
+            source="made up for these tests",
+            step_ns=100 * MS,
+            step_tokens_max=read_tokens,
+            chunk_tokens_max=read_tokens,
+            kv_tokens=100_000,
+            sequences_max=100,
+        )
+    guards = GuardConfig(tpot_ns=None, step_tokens=step_tokens, prefill_ns_max=S)
+    config = AdmitterConfig(guards=guards, returns=None)
+    admitter = Admitter(small_policy("predictive"), rng=FixedRng(), config=config)
+    admitter.add_replica(ONE, kv_tokens=100_000 if read_tokens else 1_000, profile=profile)
+    return admitter
+
+
+@pytest.mark.parametrize(("tenant", "is_lent"), [("quiet", True), ("flood", False)])
+def test_light_tenant_when_others_fill_the_pool_then_some_of_its_headroom_is_lent(
+    tenant: str, is_lent: bool
+) -> None:
+    """950 of 970 tokens are promised: 40 more fit for who holds little, since 999 may be used."""
+    admitter = guarded()
+    assert isinstance(ask(admitter, "first", tenant="quiet", tokens=2), Admit)
+    settle(admitter, "first", Usage(1, 1))
+    large, small = (
+        Request("large", 920, 30, tenant="flood"),
+        Request("small", 10, 30, tenant=tenant),
+    )
+    assert isinstance(admitter.arrive(large, now_ns=0), Admit)
+    assert isinstance(admitter.arrive(small, now_ns=0), Admit) is is_lent
+
+
+def test_heavy_tenant_when_others_ask_then_leaves_less_to_be_read() -> None:
+    """An engine that reads 1,990 tokens/s takes a second's worth of who is alone, else 0.7 s's.
+
+    Of prompts of 100 tokens the last one enters before less than that.
+    """
+    for others, expected in ((False, 2_000), (True, 1_400)):
+        admitter = guarded(read_tokens=200)
+        if others:
+            ask(admitter, "other", tenant="quiet", tokens=2)
+            settle(admitter, "other", Usage(1, 1))
+        ask(admitter, "long answer", tenant="flood", tokens=140_000)
+        admitter.first_token(reservation("long answer"), now_ns=0)
+        unread = 0
+        while isinstance(ask(admitter, f"flood{unread}", tenant="flood", tokens=200), Admit):
+            unread += 100
+        assert unread == expected

@@ -11,7 +11,7 @@ from tokenweir.core.errors import ConfigError
 from tokenweir.core.fairness import VirtualCounter
 from tokenweir.core.queues import PoolQueue, QueueEntry, QueueLimits, ordering
 from tokenweir.core.request import Priority, Request
-from tokenweir.core.tenants import TenantConfig, TenantHoldings, TenantLimits
+from tokenweir.core.tenants import Share, TenantConfig, TenantHoldings, TenantLimits
 from tokenweir.core.units import Nanos
 
 
@@ -198,6 +198,34 @@ def test_holdings_when_opened_and_closed_then_end_at_nothing() -> None:
         holdings.close(tenant, tokens=tokens)
     assert len(holdings) == 0
     assert not holdings.is_at_cap("capped")
+
+
+def test_share_when_others_ask_then_is_by_what_is_held_and_wanted() -> None:
+    """Of 900 tokens for weights 2 and 1: 600 and 300; who holds nothing counts as one more."""
+    holdings = TenantHoldings(TenantConfig({"double": TenantLimits(weight=2.0)}))
+
+    def share(tenant: str, tokens: int, *, now_ns: int = 0, pool_tokens: int = 900) -> Share:
+        return holdings.share_of(tenant, tokens=tokens, pool_tokens=pool_tokens, now_ns=now_ns)
+
+    holdings.note_asked("double", now_ns=0)
+    assert share("double", 1) is Share.FAIR
+    assert share("single", 450) is Share.LIGHT
+    assert share("single", 451) is Share.FAIR
+    holdings.open("double", tokens=601)
+    assert share("double", 1) is Share.FAIR
+    holdings.note_asked("single", now_ns=S)
+    # The other holds nothing yet, and counts with a weight like its own.
+    assert share("double", 1) is Share.HEAVY
+    holdings.open("single", tokens=200)
+    assert share("double", 1) is Share.HEAVY
+    assert share("single", 100) is Share.LIGHT
+    assert share("single", 101) is Share.FAIR
+    assert share("single", 1, pool_tokens=0) is Share.FAIR
+    holdings.note_asked("double", now_ns=2 * S)
+    holdings.note_asked("double", now_ns=3 * S)
+    assert share("double", 1, now_ns=61 * S - 1) is Share.HEAVY
+    assert share("double", 1, now_ns=61 * S) is Share.FAIR
+    assert share("single", 1, now_ns=61 * S) is Share.LIGHT
 
 
 @pytest.mark.parametrize(

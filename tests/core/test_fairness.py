@@ -181,6 +181,35 @@ def test_counter_when_others_are_given_back_then_who_was_lifted_to_them_comes_do
     assert counter.next() == "flood"
 
 
+def test_counter_when_others_are_given_back_while_one_waits_then_it_does_not_wait_for_that() -> (
+    None
+):
+    """It was lifted to 1,000 foreseen units, of which 900 come back: one turn, and then its own."""
+    counter = fairness_row("vtc", CONFIG)
+    counter.join("flood", weight=1.0, arrival=1)
+    counter.charge("flood", weight=1.0, prompt_tokens=0, output_tokens=500)
+    counter.join("quiet", weight=1.0, arrival=2)
+    counter.charge("quiet", weight=1.0, prompt_tokens=10, output_tokens=0)
+    counter.settle("flood", prompt_tokens=0, output_tokens=-450)
+    assert counter.next() == "flood"
+    counter.charge("flood", weight=1.0, prompt_tokens=20, output_tokens=0)
+    assert counter.next() == "quiet"
+
+
+def test_counter_when_one_is_given_back_below_its_own_lift_then_gets_that_once() -> None:
+    """Lifted from 600 to 1,000, given back 300: it is 300 behind, and not 600."""
+    counter = fairness_row("vtc", CONFIG)
+    counter.join("old", weight=1.0, arrival=1)
+    counter.charge("old", weight=1.0, prompt_tokens=1_000, output_tokens=0)
+    counter.charge("late", weight=1.0, prompt_tokens=600, output_tokens=0)
+    counter.join("late", weight=1.0, arrival=2)
+    counter.settle("late", prompt_tokens=-300, output_tokens=0)
+    counter.charge("late", weight=1.0, prompt_tokens=299, output_tokens=0)
+    assert counter.next() == "late"
+    counter.charge("late", weight=1.0, prompt_tokens=2, output_tokens=0)
+    assert counter.next() == "old"
+
+
 def test_counter_when_nobody_waits_then_nothing_is_charged_and_nothing_comes_back() -> None:
     """Loose predictions of an idle hour are no credit against who comes later."""
     row = fairness_row("vtc", CONFIG)

@@ -161,6 +161,33 @@ def test_first_token_when_a_prompt_is_half_read_then_counts_what_is_left() -> No
     assert first_token_shortage(account, GUARDS, now_ns=room_ns) is None
 
 
+def test_first_token_when_a_tenant_is_heavy_then_leaves_less_to_be_read() -> None:
+    """Seven tenths of 100 ms of an A100, which are 1,258 tokens, but never less than a step."""
+    wide = GuardConfig(prefill_ns_max=100 * MS)
+    account = loaded(unread=1_000)
+    assert first_token_shortage(account, wide, now_ns=0) is None
+    shut = first_token_shortage(account, wide, now_ns=0, is_heavy=True)
+    assert shut == Shortage(ReasonCode.OVERLOAD_PREFILL, 119, 1_000, 881)
+    room_ns = first_token_room_ns(account, wide, is_heavy=True)
+    assert room_ns is not None
+    assert first_token_shortage(account, wide, now_ns=room_ns - MS, is_heavy=True) is not None
+    assert first_token_shortage(account, wide, now_ns=room_ns, is_heavy=True) is None
+    assert first_token_shortage(loaded(unread=512), GUARDS, now_ns=0, is_heavy=True) is None
+
+
+def test_first_token_when_a_class_has_a_ceiling_then_room_comes_by_it_too() -> None:
+    """Half of a step that may be left is reached later than the whole."""
+    account = loaded(unread=1_000)
+    room_ns = first_token_room_ns(account, GUARDS, ceiling_fraction=0.5)
+    assert room_ns is not None
+    early, late = (
+        first_token_shortage(account, GUARDS, now_ns=now_ns, ceiling_fraction=0.5)
+        for now_ns in (room_ns - MS, room_ns)
+    )
+    assert early is not None
+    assert late is None
+
+
 def test_first_token_when_nothing_is_known_of_speed_then_no_time_opens() -> None:
     """Without a profile a prompt counts until its first token."""
     account = loaded(unread=5_120, has_profile=False)
@@ -251,6 +278,9 @@ def test_pace_when_neither_bound_nor_profile_is_known_then_is_not_tested() -> No
         ({"prefill_ns_max": 0}, "prefill_ns_max 0 is not allowed, allowed: above 0"),
         ({"step_tokens": 0}, "step_tokens 0 is not allowed, allowed: 1 or more"),
         ({"tpot_ns": 0}, "tpot_ns 0 is not allowed, allowed: above 0, or none"),
+        ({"heavy_prefill_fraction": 0.0}, "heavy_prefill_fraction 0.0 is not allowed, allowed: "),
+        ({"light_pool_ratio": 0.9}, "light_pool_ratio 0.9 is not allowed, allowed: 1 to 1.1"),
+        ({"light_pool_ratio": 1.2}, "light_pool_ratio 1.2 is not allowed, allowed: 1 to 1.1"),
         ({"slo_fraction": 0.0}, "slo_fraction 0.0 is not allowed, allowed: above 0 up to 1"),
         ({"slo_fraction": 1.1}, "slo_fraction 1.1 is not allowed, allowed: above 0 up to 1"),
     ],

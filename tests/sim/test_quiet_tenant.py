@@ -54,17 +54,21 @@ def goodput(record: Record, tenant: str) -> float:
 
 @pytest.mark.slow
 def test_quiet_tenant_when_another_floods_then_is_served_as_soon_as_there_is_room() -> None:
-    """All of it is good, with half of the first tokens within 0.1 s where the flooder's take 0.87.
+    """All of it is good: first tokens within 0.1 s in the middle, 0.15 s at the 99th percentile.
 
-    That costs the flooder nothing: without a bound on prompts inside the engine it gets as much,
-    and the quiet one waits nearly twice as long.
+    The flooder's take 0.87 s. It gets as much without a bound on prompts inside the engine, where
+    the quiet one waits twice as long.
     """
     bounded, unbounded = flooded(GuardConfig()), flooded(GuardConfig(prefill_ns_max=NS_PER_S))
-    medians = [
-        np.median([a.first_ns - a.arrive_ns for a in attempts_of(record, "quiet") if a.first_ns])
+    (median_ns, late_ns), (unbounded_ns, _) = (
+        np.percentile(
+            [a.first_ns - a.arrive_ns for a in attempts_of(record, "quiet") if a.first_ns],
+            [50, 99],
+        )
         for record in (bounded, unbounded)
-    ]
+    )
     assert goodput(bounded, "quiet") == 1.0
-    assert medians[0] <= 0.1 * NS_PER_S
-    assert medians[0] <= 0.75 * medians[1]
+    assert median_ns <= 0.1 * NS_PER_S
+    assert late_ns <= 0.15 * NS_PER_S
+    assert median_ns <= 0.6 * unbounded_ns
     assert goodput(bounded, "flooder") >= goodput(unbounded, "flooder") - 0.02

@@ -51,6 +51,7 @@ from tokenweir.core.service_rate import ServiceRate
 from tokenweir.core.signals import Signals
 from tokenweir.core.snapshot import Snapshot, view_of
 from tokenweir.core.standing_queue import wait_fraction
+from tokenweir.core.tenants import Share
 from tokenweir.core.units import Nanos, ReplicaId, ReservationId, TicketId
 from tokenweir.core.waiting import PoolLook, Prospect, WaitTest
 
@@ -158,6 +159,7 @@ class Admitter:
         """
         self._tick(now_ns)
         self._demand.note(request.priority, now_ns=now_ns)
+        self._open.holdings.note_asked(request.tenant, now_ns=now_ns)
         # Asked before it may wait, since a dispatch has no caller who could be told.
         if request.request_id in self._queue.entries or self._ledger.knows(
             ReservationId(request.request_id)
@@ -303,10 +305,17 @@ class Admitter:
 
     def _room_ns(self) -> Nanos | None:
         """Return when what waits may enter because prompts have been read meanwhile, or None."""
-        if self._short_of is not ReasonCode.OVERLOAD_PREFILL or not self._queue.entries:
+        head = self._queue.head() if self._short_of is ReasonCode.OVERLOAD_PREFILL else None
+        if head is None:
             return None
-        guards = self.config.guards
-        times = [first_token_room_ns(a, guards) for a in self._accounts if a.is_healthy]
+        guards, now_ns, entry = self.config.guards, self._now_ns, head.entry
+        ceiling_fraction = self._demand.ceiling_fraction(head.admitted_as, now_ns=now_ns)
+        is_heavy = self._share_of(entry.request.tenant, entry.estimate) is Share.HEAVY
+        times = [
+            first_token_room_ns(a, guards, ceiling_fraction=ceiling_fraction, is_heavy=is_heavy)
+            for a in self._accounts
+            if a.is_healthy
+        ]
         # What is due already depends on something else.
         return min((t for t in times if t is not None and t > self._now_ns), default=None)
 
@@ -372,7 +381,7 @@ class Admitter:
         if self._open.holdings.is_at_cap(request.tenant):
             shortage = self._cap_shortage(request.tenant)
         elif not self._queue.entries:
-            placed = self._place(estimate, request.priority)
+            placed = self._place(estimate, request.priority, tenant=request.tenant)
             if isinstance(placed, Account):
                 return placed
             shortage = placed
@@ -382,6 +391,7 @@ class Admitter:
             behind = self._place(
                 head.entry.estimate if head else estimate,
                 head.admitted_as if head else request.priority,
+                tenant=head.entry.request.tenant if head else request.tenant,
             )
             shortage = behind if isinstance(behind, Shortage) else NO_SHORTAGE
         if comer is not None and comer.is_charged and desk is not None and desk.is_short(now_ns):
@@ -455,7 +465,7 @@ class Admitter:
             self.counts["displaced"] += 1
             self._drop(leaving, ReasonCode.QUEUE_DISPLACED)
 
-    def _place(self, estimate: Estimate, priority: Priority) -> Account | Shortage:
+    def _place(self, estimate: Estimate, priority: Priority, *, tenant: str) -> Account | Shortage:
         return place(
             estimate,
             self._accounts,
@@ -463,6 +473,15 @@ class Admitter:
             guards=self.config.guards,
             now_ns=self._now_ns,
             ceiling_fraction=self._demand.ceiling_fraction(priority, now_ns=self._now_ns),
+            share=self._share_of(tenant, estimate),
+        )
+
+    def _share_of(self, tenant: str, estimate: Estimate) -> Share:
+        return self._open.holdings.share_of(
+            tenant,
+            tokens=estimate.tokens,
+            pool_tokens=sum(account.kv_tokens or 0 for account in self._accounts),
+            now_ns=self._now_ns,
         )
 
     def _cap_shortage(self, tenant: str) -> Shortage:
@@ -548,7 +567,7 @@ class Admitter:
             limit = max((a.kv_tokens or 0 for a in self._accounts), default=0)
             return Reject(reason, limit_tokens=limit, cost_tokens=estimate.tokens)
         if shortage is None:
-            placed = self._place(estimate, Priority.P1)
+            placed = self._place(estimate, Priority.P1, tenant=request.tenant)
             shortage = placed if isinstance(placed, Shortage) else NO_SHORTAGE
         wait_ns = self._look(shortage).wait_ns(self._queue.sums if ahead is None else ahead)
         advice_ns, ticket = self._advice(reason, estimate, request=request, wait_ns=wait_ns)
@@ -649,7 +668,7 @@ class Admitter:
                 queue.park(entry)
                 continue
             else:
-                placed = self._place(entry.estimate, head.admitted_as)
+                placed = self._place(entry.estimate, head.admitted_as, tenant=entry.request.tenant)
             if not isinstance(placed, Account):
                 is_short = True
                 self._short_of = None if placed is None else placed.reason

@@ -6,8 +6,9 @@ inside the engine are beyond order, fairness and cancellation, and every sequenc
 Model: D = prompt tokens dispatched to a replica whose first token has not come; R = prefill rate in
 tokens/s, less where the engine is slower than its profile (see ``slowness``); S = one step's token
 budget; T(B) = step time with B requests; q = TPOT bound.
-Rule (first token): dispatch while D <= max(S, ``prefill_ns_max`` R); a large prompt may enter an
-engine that reads nothing, since it can never be less alone.
+Rule (first token): dispatch while D <= max(S, ``prefill_ns_max`` R), and of who holds more than its
+fair part while others come D <= max(S, ``heavy_prefill_fraction`` of that); a large prompt may
+enter an engine that reads nothing, since it can never be less alone.
 Rule (pace): dispatch while T(B + 1), and the mean pace while a long prompt is read, are at most
 ``pace_fraction`` q, where the engine's profile is known; an engine that serves nobody takes one,
 for the same reason.
@@ -45,6 +46,12 @@ class GuardConfig:
     Attributes:
         prefill_ns_max: Longest work on prompts inside an engine, above 0; 50 ms keeps a quiet
             tenant's first token near what it is on an idle engine.
+        heavy_prefill_fraction: Share of that for a tenant that holds more than its fair part of the
+            pool while others come, above 0 to 1; what is read cannot be passed.
+        light_pool_ratio: How far over the pool's limit a tenant may go that holds less than its
+            fair part, 1 to 1.1. What is kept free because predictions err is lent to it: its few
+            requests add little to what may go wrong, and a pool that others fill stays full for
+            tenths of a second.
         step_tokens: Budget of a step where no profile tells, 1 or more; what engines come with.
         tpot_ns: Bound on the pace, or None for no test of it.
         slo_fraction: Share of the bound on the first token that may be used, above 0 to 1.
@@ -53,6 +60,8 @@ class GuardConfig:
     """
 
     prefill_ns_max: Nanos = 50 * NS_PER_MS
+    heavy_prefill_fraction: float = 0.7
+    light_pool_ratio: float = 1.03
     step_tokens: int = 2_048
     tpot_ns: Nanos | None = 80 * NS_PER_MS
     slo_fraction: float = 0.9
@@ -68,6 +77,11 @@ class GuardConfig:
             raise ConfigError(f"step_tokens {self.step_tokens} is not allowed, allowed: 1 or more")
         if self.tpot_ns is not None and self.tpot_ns <= 0:
             raise ConfigError(f"tpot_ns {self.tpot_ns} is not allowed, allowed: above 0, or none")
+        if not 1 <= self.light_pool_ratio <= 1.1:
+            raise ConfigError(
+                f"light_pool_ratio {self.light_pool_ratio} is not allowed, allowed: 1 to 1.1"
+            )
+        check_fraction("heavy_prefill_fraction", self.heavy_prefill_fraction)
         check_fraction("slo_fraction", self.slo_fraction)
         check_fraction("pace_fraction", self.pace_fraction)
 
@@ -107,10 +121,15 @@ def reading_ns(tokens: float, account: Account, *, pairs: float) -> Nanos | None
 
 
 def first_token_shortage(
-    account: Account, config: GuardConfig, *, now_ns: Nanos, ceiling_fraction: float = 1.0
+    account: Account,
+    config: GuardConfig,
+    *,
+    now_ns: Nanos,
+    ceiling_fraction: float = 1.0,
+    is_heavy: bool = False,
 ) -> Shortage | None:
     """Return None while the replica has little enough to read, or a share of that."""
-    limit = int(_unread_limit(account, config) * ceiling_fraction)
+    limit = _unread_limit(account, config, ceiling_fraction=ceiling_fraction, is_heavy=is_heavy)
     if account.prefill_tokens <= limit:
         return None
     unread = math.ceil(unread_left(account, now_ns=now_ns)[0])
@@ -119,14 +138,19 @@ def first_token_shortage(
     return Shortage(ReasonCode.OVERLOAD_PREFILL, unread - limit, unread, limit)
 
 
-def first_token_room_ns(account: Account, config: GuardConfig) -> Nanos | None:
+def first_token_room_ns(
+    account: Account,
+    config: GuardConfig,
+    *,
+    ceiling_fraction: float = 1.0,
+    is_heavy: bool = False,
+) -> Nanos | None:
     """Return when the replica will have little enough to read, None where no clock tells."""
     rate = prefill_tokens_per_s(account)
     if rate is None:
         return None
-    return account.reading.due_ns(
-        _unread_limit(account, config), tokens_per_s=rate, pair_ns=_pair_ns(account)
-    )
+    limit = _unread_limit(account, config, ceiling_fraction=ceiling_fraction, is_heavy=is_heavy)
+    return account.reading.due_ns(limit, tokens_per_s=rate, pair_ns=_pair_ns(account))
 
 
 def unread_left(account: Account, *, now_ns: Nanos) -> tuple[float, float]:
@@ -141,11 +165,16 @@ def _pair_ns(account: Account) -> float:
     return 0.0 if profile is None else profile.attention_ns * account.slowness.ratio
 
 
-def _unread_limit(account: Account, config: GuardConfig) -> int:
+def _unread_limit(
+    account: Account, config: GuardConfig, *, ceiling_fraction: float, is_heavy: bool
+) -> int:
     profile = account.profile
     limit = config.step_tokens if profile is None else profile.step_tokens_max
     rate = prefill_tokens_per_s(account)
-    return limit if rate is None else max(limit, int(rate * config.prefill_ns_max / NS_PER_S))
+    if rate is not None:
+        fraction = config.heavy_prefill_fraction if is_heavy else 1.0
+        limit = max(limit, int(rate * config.prefill_ns_max * fraction / NS_PER_S))
+    return int(limit * ceiling_fraction)
 
 
 def _pace_ns(

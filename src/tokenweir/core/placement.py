@@ -3,6 +3,8 @@
 Model: every healthy replica is asked the dispatch tests: what fits the pool (see ``capacity``), and
 for guarded policies what the first token and the pace bear (see ``guards``), and last, for limited
 ones, the outer limit (see ``outer_limit``).
+Whoever holds less than its fair part of the pool may go a little over its limit, and whoever holds
+more must leave the engine less to read (see ``tenants``).
 Rule: among those that take it, the one whose tightest resource has most room: KV, or prompts to
 read. Admission asks the same tests of the same accounts, so that nothing is admitted which finds no
 place.
@@ -19,6 +21,7 @@ from tokenweir.core.guards import GuardConfig, first_token_shortage, pace_shorta
 from tokenweir.core.outer_limit import limit_shortage
 from tokenweir.core.policy import Policy
 from tokenweir.core.reasons import ReasonCode
+from tokenweir.core.tenants import Share
 from tokenweir.core.units import Nanos
 
 __all__ = ["NO_SHORTAGE", "place", "roomiest"]
@@ -34,6 +37,7 @@ def place(
     guards: GuardConfig,
     now_ns: Nanos,
     ceiling_fraction: float = 1.0,
+    share: Share = Share.FAIR,
 ) -> Account | Shortage:
     """Return the replica that takes the estimate now, else the least that is missing.
 
@@ -44,17 +48,25 @@ def place(
         guards: What guarded policies keep.
         now_ns: Monotonic time.
         ceiling_fraction: Share of every limit up to which the request's class may enter.
+        share: What its tenant holds.
     """
     best: Account | None = None
     least: Shortage | None = None
     capacity = policy.capacity
+    pool_fraction = ceiling_fraction
+    if policy.is_guarded and share is Share.LIGHT:
+        pool_fraction *= guards.light_pool_ratio
     for account in accounts:
         if not account.is_healthy:
             continue
-        shortage = capacity.shortage(estimate, account, ceiling_fraction=ceiling_fraction)
+        shortage = capacity.shortage(estimate, account, ceiling_fraction=pool_fraction)
         if shortage is None and policy.is_guarded:
             shortage = first_token_shortage(
-                account, guards, now_ns=now_ns, ceiling_fraction=ceiling_fraction
+                account,
+                guards,
+                now_ns=now_ns,
+                ceiling_fraction=ceiling_fraction,
+                is_heavy=share is Share.HEAVY,
             ) or pace_shortage(estimate, account, config=guards, ceiling_fraction=ceiling_fraction)
         if shortage is None and policy.is_limited:
             shortage = limit_shortage(estimate, account, ceiling_fraction=ceiling_fraction)

@@ -2,8 +2,12 @@
 
 Model: a tenant has a weight, and may have a cap on its requests in flight. Its fair part of a
 contended KV pool is its weight over those of all tenants that hold or wait.
-Rule: a cap on requests holds always. The share of KV, twice the fair part and never less than one
-request, holds only while somebody else waits for KV: else it would waste room.
+Rule (caps): a cap on requests holds always. The share of KV, twice the fair part and never less
+than one request, holds only while somebody else waits for KV: else it would waste room.
+Rule (shares): while others have asked in the last minute, who holds more than its fair part is
+heavy, and who would still hold no more with one request more is light. The heavy leave less to be
+read in engines, and the light may use a part of the headroom (see ``placement``): a turn that comes
+at once is worth little behind prompts that are being read, or before a pool that is full.
 Properties: INV-TENANT-1 (what a tenant holds is the sum over its open reservations; who holds
 nothing is forgotten).
 Source: a bound on what one tenant can hold in the batch bounds the unfairness of a virtual token
@@ -14,12 +18,25 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import Enum
 
 from tokenweir.core.errors import ConfigError
+from tokenweir.core.units import NS_PER_S, Nanos
 
-__all__ = ["TenantConfig", "TenantHoldings", "TenantLimits"]
+__all__ = ["Share", "TenantConfig", "TenantHoldings", "TenantLimits"]
 
 _KV_SHARES_MAX = 2.0
+# Who has asked in this time is taken to come again.
+_ASKED_MEMORY_NS = 60 * NS_PER_S
+_NEVER_NS = -(1 << 62)
+
+
+class Share(Enum):
+    """What a tenant holds against its fair part of the pool; see the rule."""
+
+    LIGHT = "light"
+    FAIR = "fair"
+    HEAVY = "heavy"
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +82,15 @@ class TenantHoldings:
         self._in_flight: dict[str, int] = {}
         self._tokens: dict[str, int] = {}
         self._weights = 0.0
+        # Who asked last, and who other than that one, and when.
+        self._asked: tuple[str, Nanos] = ("", _NEVER_NS)
+        self._asked_before: tuple[str, Nanos] = ("", _NEVER_NS)
+
+    def note_asked(self, tenant: str, *, now_ns: Nanos) -> None:
+        """Note that a tenant's request arrived."""
+        if tenant != self._asked[0]:
+            self._asked_before = self._asked
+        self._asked = (tenant, now_ns)
 
     def open(self, tenant: str, *, tokens: int) -> None:
         """Count a reservation that was made."""
@@ -104,10 +130,24 @@ class TenantHoldings:
         held = self._tokens.get(tenant, 0)
         if held == 0 or pool_tokens == 0:
             return False
-        # Whoever waits beside it holds nothing perhaps, and then counts as one more like it.
+        return held > _KV_SHARES_MAX * self._fair_tokens(tenant, pool_tokens=pool_tokens)
+
+    def share_of(self, tenant: str, *, tokens: int, pool_tokens: int, now_ns: Nanos) -> Share:
+        """Return how a tenant stands that wants so many tokens more; see the rule."""
+        other_ns = (self._asked_before if tenant == self._asked[0] else self._asked)[1]
+        if pool_tokens == 0 or other_ns <= now_ns - _ASKED_MEMORY_NS:
+            return Share.FAIR
+        fair = self._fair_tokens(tenant, pool_tokens=pool_tokens)
+        held = self._tokens.get(tenant, 0)
+        if held > fair:
+            return Share.HEAVY
+        return Share.LIGHT if held + tokens <= fair else Share.FAIR
+
+    def _fair_tokens(self, tenant: str, *, pool_tokens: int) -> float:
         weight = self.config.of(tenant).weight
-        others = max(self._weights - weight, weight)
-        return held > _KV_SHARES_MAX * pool_tokens * weight / (weight + others)
+        others = self._weights - (weight if tenant in self._tokens else 0.0)
+        # Whoever else asks holds nothing perhaps, and then counts as one more like it.
+        return pool_tokens * weight / (weight + max(others, weight))
 
     def __len__(self) -> int:
         """Count the tenants that hold something."""

@@ -4,9 +4,9 @@ Model: c_i = virtual counter of tenant i: service charged to it, in units divide
 Rule: the smallest counter is served. A request is charged what is predicted when it enters, more
 when it outgrows that, and at its end the difference to what it used. A tenant that comes back is
 lifted to the smallest counter of those that wait, or where nobody waits to that of the last that
-did: idleness earns no credit. Where that is now lower than what it was lifted to before, since
-others were given back what was foreseen for them in vain, it comes down with them: it is ahead by
-what it got itself, and no more. Service while nobody waits is charged to nobody: it costs nobody
+did: idleness earns no credit. Where others are then given back what was foreseen for them in vain
+and fall below what it was lifted to, it comes down with them, waiting or not: it is ahead by what
+it got itself, and no more. Service while nobody waits is charged to nobody: it costs nobody
 anything, and what of it was foreseen in vain must not come back as credit.
 Properties: counters of tenants that wait differ by at most U, the largest charge between two
 choices; services of two that wait all the time differ by at most 2 U, however long.
@@ -36,8 +36,9 @@ class VirtualCounter:
         # Ordered by last use, so that who is idle longest is forgotten first.
         self._counters: dict[str, float] = {}
         self._weights: dict[str, float] = {}
-        # What each was last lifted to.
+        # What each was last lifted to, and the largest of that among those that wait, or more.
         self._bases: dict[str, float] = {}
+        self._base_max = 0.0
         # Of who takes part: its number, by which ties go.
         self._waiting: dict[str, int] = {}
         # (counter, number, tenant); what no longer is so stays until it comes up.
@@ -49,7 +50,9 @@ class VirtualCounter:
         """Lift the tenant to those that wait, and let it take part."""
         self._joined += 1
         counter, lift = self._lifted(tenant), self._lift()
-        self._bases[tenant] = min(self._bases.get(tenant, lift), lift) if counter > lift else lift
+        base = min(self._bases.get(tenant, lift), lift) if counter > lift else lift
+        self._bases[tenant] = base
+        self._base_max = max(self._base_max, base)
         self._remember(tenant, counter, weight=weight)
         self._waiting[tenant] = self._joined
         self._push(tenant)
@@ -94,6 +97,8 @@ class VirtualCounter:
         self._counters[tenant] += units / self._weights[tenant]
         if tenant in self._waiting:
             self._push(tenant)
+            if units < 0 and self._counters[tenant] < self._base_max:
+                self._bring_down_to(tenant)
 
     def ahead_fraction(
         self, tenant: str, *, weight: float, own_charge: float, other: str, other_charge: float
@@ -118,6 +123,18 @@ class VirtualCounter:
             return counter
         lift = self._lift()
         return max(counter - max(0.0, self._bases.get(tenant, lift) - lift), lift)
+
+    def _bring_down_to(self, fallen: str) -> None:
+        """Let those that were lifted above a counter that has fallen fall with it."""
+        level = self._counters[fallen]
+        self._bases[fallen] = min(self._bases[fallen], level)
+        for tenant in self._waiting:
+            excess = self._bases[tenant] - level
+            if excess > 0:
+                self._bases[tenant] = level
+                self._counters[tenant] -= excess
+                self._push(tenant)
+        self._base_max = level
 
     def _lift(self) -> float:
         """Return the counter below which nobody comes back."""
@@ -160,4 +177,5 @@ class VirtualCounter:
             return
         self._counters = {name: c - self._floor for name, c in self._counters.items()}
         self._bases = {name: base - self._floor for name, base in self._bases.items()}
+        self._base_max -= self._floor
         self._floor = 0.0
