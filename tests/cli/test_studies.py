@@ -69,6 +69,8 @@ def test_hysteresis_when_a_person_runs_it_then_area_and_steps_are_shown() -> Non
         (("hysteresis", "--policy", "magic"), "none, concurrency, aimd"),
         (("hysteresis", "--retry", "often"), "none, fixed, exponential, obey"),
         (("hysteresis", "--jobs", "0"), "--jobs 0"),
+        (("arena", "--fairness", "luck"), "vtc, sfq, round_robin, fcfs"),
+        (("arena", "--seeds", "0"), "--seeds 0"),
         (("tune", "nowhere.csv"), "nowhere.csv"),
         (("tune", "azure-conv", "--knobs", "volume"), "headroom, lengths"),
         (("tune", "azure-conv", "--policy", "magic"), "none, concurrency, aimd"),
@@ -91,6 +93,7 @@ def test_study_when_a_word_is_wrong_then_one_line_says_what_is_allowed(
         COMPARE,
         CLIMB,
         TUNE,
+        ("arena", "--fairness", "vtc", "--seeds", "1"),
         (
             *("sweep", "--requests", "200", "--warmup", "100", "--cooldown", "50"),
             *("--load", "0.7,2", "--policy", "predictive,concurrency*", "--tune-requests", "100"),

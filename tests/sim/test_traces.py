@@ -176,4 +176,5 @@ def test_read_when_limited_then_only_the_first_rows_are_read() -> None:
         "mooncake-conv",
         "servegen-cheap",
         "servegen-costly",
+        "vtc-arena",
     }

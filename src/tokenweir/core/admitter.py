@@ -691,6 +691,7 @@ class Admitter:
             return True
         if (
             self._short_of is not ReasonCode.OVERLOAD_KV
+            or not self._queue.bands[entry.band].fairness.tells_tenants_apart
             or self._queue.waiting_tenants(entry.band) < 2
         ):
             return False

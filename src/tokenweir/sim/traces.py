@@ -58,6 +58,7 @@ BUNDLED: dict[str, str] = {
     "mooncake-conv": "mooncake/conversation_trace.jsonl.gz",
     "servegen-cheap": "servegen-m-large/cheap_flood_2h10m.csv.gz",
     "servegen-costly": "servegen-m-large/costly_flood_2h20m.csv.gz",
+    "vtc-arena": "vtc-arena/arena_27_tenants.csv.gz",
 }
 
 _AZURE_HEADER = "TIMESTAMP,ContextTokens,GeneratedTokens"

@@ -260,3 +260,69 @@ def test_file_when_garbage_then_never_fails_in_another_way(tmp_path: Path) -> No
                 said.append(str(error))
     assert said
     assert not [text for text in said if "\n" in text]
+
+
+SERVED_REQUESTS = "vtc-arena/measured_a10g.csv.gz"
+
+
+def test_served_requests_when_read_then_the_shipped_profile_is_their_fit() -> None:
+    """The A10G profile is what the first-come rows say, and no other rows are asked."""
+    engine = profile("7b-a10g")
+    known = wanted(kv_tokens=10_000, where=(("policy", "fcfs"),))
+    fit = fit_profile(read_curves([bundled(SERVED_REQUESTS)], known), like=engine, name="found")
+    (pace,) = fit.errors
+    assert pace.points == 1_327
+    assert pace.median < 0.012
+    assert pace.p90 < 0.04
+    for name in ("step_ns", "token_ns", "kv_token_ns", "compute_step_ns", "compute_token_ns"):
+        assert getattr(fit.profile, name) == pytest.approx(getattr(engine, name), rel=1e-3)
+
+
+def test_served_requests_when_an_engine_is_known_then_its_terms_come_back(tmp_path: Path) -> None:
+    """Of requests that ran side by side at a pace of 20 ms + 1 us a context token."""
+    chance, rows, now_s = random.Random(3), [], 0.0
+    for _ in range(60):
+        # Batches one after the other: all of a batch run together, at the pace of its middle.
+        size, prompt, output = chance.randint(1, 40), chance.randint(10, 900), 101
+        pace_s = 0.020 + size * (prompt + 1 + 50) * 1e-6
+        end_s = 0.1 + 100 * pace_s
+        rows += [f"{now_s},{prompt},{output},0.1,{end_s:.9f}"] * size
+        now_s += end_s + 1.0
+    path = tmp_path / "requests.csv"
+    header = "arrival_s,prompt_tokens,output_tokens,first_token_latency_s,request_latency_s"
+    path.write_text("\n".join([header, *rows]))
+    fit = fitted(read_curves([path], wanted()))
+    assert fit.profile.step_ns == pytest.approx(20e6, rel=0.01)
+    assert fit.profile.kv_token_ns == pytest.approx(1_000.0, rel=0.01)
+    assert fit.errors[0].p90 < 0.001
+
+
+@pytest.mark.parametrize(
+    ("rows", "expected"),
+    [
+        (["0,10,50,0.1,2.0"] * 9, "9 of 9 requests were served"),
+        (["0,10,50,-1,-1"] * 20, "0 of 20 requests were served"),
+        (["0,10,20,0.1,2.0"] * 20, "0 of 20 requests were served"),
+        (["0,10,50,0.5,0.4"] * 20, r"line 2: request_latency_s 0\.4 is not allowed"),
+        (["0,10,50,0.5,x"] * 20, "line 2: request_latency_s 'x'"),
+        (["0,10,50,0.5,2.0"] * 10_001, "10,001 served requests are not allowed"),
+    ],
+)
+def test_served_requests_when_they_say_too_little_then_one_line_says_why(
+    rows: list[str], expected: str, tmp_path: Path
+) -> None:
+    """Short answers, refusals and impossible times are no paces."""
+    path = tmp_path / "requests.csv"
+    header = "arrival_s,prompt_tokens,output_tokens,first_token_latency_s,request_latency_s"
+    path.write_text("\n".join([header, *rows]))
+    with pytest.raises(ConfigError, match=expected):
+        read_curves([path], wanted())
+
+
+def test_served_requests_when_of_several_runs_then_asks_which() -> None:
+    """Rows of two schedulers are two runs, and two files are two as well."""
+    path = bundled(SERVED_REQUESTS)
+    with pytest.raises(ConfigError, match="--where policy= one of fcfs, vtc"):
+        read_curves([path], wanted())
+    with pytest.raises(ConfigError, match="2 files of served requests"):
+        read_curves([path, path], wanted(where=(("policy", "fcfs"),)))

@@ -7,6 +7,7 @@ Trade-off: who sends most gets most.
 from __future__ import annotations
 
 import heapq
+from typing import ClassVar
 
 from tokenweir.core.fairness.protocol import FairnessConfig
 
@@ -15,6 +16,8 @@ __all__ = ["FirstCome"]
 
 class FirstCome:
     """Tenants by the arrival of their heads."""
+
+    tells_tenants_apart: ClassVar[bool] = False
 
     def __init__(self, config: FairnessConfig | None = None) -> None:
         """Start with nobody waiting."""

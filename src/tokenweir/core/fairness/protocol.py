@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 from tokenweir.core.errors import ConfigError
 
@@ -42,6 +42,9 @@ class FairnessConfig:
 
 class Fairness(Protocol):
     """One answer to "whose turn is it?", for the tenants of one class."""
+
+    tells_tenants_apart: ClassVar[bool]
+    """Whether who sends makes a difference; where it makes none, nor do shares of the pool."""
 
     def join(self, tenant: str, *, weight: float, arrival: int) -> None:
         """Let a tenant take part: something of it waits now; ``arrival`` numbers its head."""

@@ -7,6 +7,8 @@ Trade-off: needs no counts of tokens, and gives who sends large requests so much
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from tokenweir.core.fairness.protocol import FairnessConfig
 
 __all__ = ["RoundRobin"]
@@ -14,6 +16,8 @@ __all__ = ["RoundRobin"]
 
 class RoundRobin:
     """A ring of tenants; weights are not kept."""
+
+    tells_tenants_apart: ClassVar[bool] = True
 
     def __init__(self, config: FairnessConfig | None = None) -> None:
         """Start with nobody waiting."""

@@ -18,6 +18,7 @@ Source: Sheng et al., Fairness in Serving Large Language Models, OSDI 2024; the 
 from __future__ import annotations
 
 import heapq
+from typing import ClassVar
 
 from tokenweir.core.fairness.protocol import FairnessConfig
 
@@ -29,6 +30,8 @@ _REBASE_AT = 1e12
 
 class VirtualCounter:
     """A counter per tenant and a heap of those that wait."""
+
+    tells_tenants_apart: ClassVar[bool] = True
 
     def __init__(self, config: FairnessConfig | None = None) -> None:
         """Start with nobody known."""

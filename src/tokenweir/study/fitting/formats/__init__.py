@@ -13,6 +13,7 @@ from tokenweir.study.fitting.formats import (
     metrics_history,
     operator_tables,
     prefill_decode,
+    served_requests,
     served_totals,
 )
 from tokenweir.study.fitting.formats.wanted import Wanted
@@ -50,6 +51,7 @@ FORMATS: tuple[Format, ...] = (
         served_totals.read,
         holds_several=True,
     ),
+    Format("served requests", served_requests.is_of, served_requests.read, holds_several=True),
     Format("/metrics pages of an engine", metrics_history.is_of, metrics_history.read),
 )
 
