@@ -32,7 +32,7 @@ from tokenweir.core.decision import (
     Reject,
 )
 from tokenweir.core.errors import ContractError
-from tokenweir.core.fairness import fairness_row
+from tokenweir.core.fairness import RefusalCharges, fairness_row
 from tokenweir.core.gates import Candidate, first_refusal
 from tokenweir.core.guards import first_token_room_ns
 from tokenweir.core.ledger import Ledger, Settlement
@@ -103,6 +103,7 @@ class Admitter:
         self._accounts: tuple[Account, ...] = ()
         self._predicted = policy.cost if isinstance(policy.cost, Predicted) else None
         self._open = OpenRequests(self.config.tenants)
+        self._refused = RefusalCharges(self.config.charges)
         self._pending: list[Effect] = []
         self._is_draining = False
         # What the last dispatch stopped for: shares of KV are kept only while it is short.
@@ -192,6 +193,7 @@ class Admitter:
             return self._observe_only(request, estimate, decision=decision)
         if isinstance(decided, Reject):
             self._note_refusal(request, decided, is_enforced=True)
+            self._charge_refusal(request, decided)
         else:
             self.counts["queued"] += 1
             self._make_room(entry)
@@ -524,6 +526,7 @@ class Admitter:
             forecast=forecast,
         )
         self._open.open(reservation_id, opened)
+        self._refused.note_entered(request.tenant)
         if self._desk is not None:
             self._desk.note_admitted(request, cost_tokens=estimate.tokens, now_ns=self._now_ns)
         return Admit(reservation_id, account.replica, estimate.tokens, reason, overridden)
@@ -624,6 +627,16 @@ class Admitter:
             is_enforced=is_enforced,
             now_ns=self._now_ns,
         )
+
+    def _charge_refusal(self, request: Request, reject: Reject) -> None:
+        """Let a tenant pay for what was refused, unless nobody could have been let in."""
+        if reject.reason not in _NEVER_OVERRIDDEN:
+            tenant = request.tenant
+            self._refused.note_refused(
+                self._queue.bands[request.priority].fairness,
+                tenant,
+                weight=self.config.tenants.of(tenant).weight,
+            )
 
     # --- advancing ----------------------------------------------------------------------------
 

@@ -7,11 +7,12 @@ from collections.abc import Callable
 from tokenweir.core.errors import ConfigError
 from tokenweir.core.fairness.arrival import FirstCome
 from tokenweir.core.fairness.protocol import Fairness, FairnessConfig
+from tokenweir.core.fairness.refusals import RefusalCharges
 from tokenweir.core.fairness.round_robin import RoundRobin
 from tokenweir.core.fairness.start_time import StartTime
 from tokenweir.core.fairness.virtual_counter import VirtualCounter
 
-__all__ = ["FAIRNESS", "Fairness", "FairnessConfig", "fairness_row"]
+__all__ = ["FAIRNESS", "Fairness", "FairnessConfig", "RefusalCharges", "fairness_row"]
 
 FAIRNESS: dict[str, Callable[[FairnessConfig], Fairness]] = {
     "vtc": VirtualCounter,

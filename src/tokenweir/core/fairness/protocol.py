@@ -18,11 +18,16 @@ class FairnessConfig:
         prompt_weight: Units per prompt token that is read, above 0.
         output_weight: Units per output token, above 0; 2 is the reference's, profiles of engines
             say 2.6 to 4.4.
+        refusal_tokens: Prompt tokens that a refused attempt is charged as, 0 or more (see
+            ``refusals``).
+        refusals_max: Refusals that are charged between two requests that enter, 0 or more.
         tenants_max: Tenants remembered, 1 or more; who is idle longest is forgotten first.
     """
 
     prompt_weight: float = 1.0
     output_weight: float = 2.0
+    refusal_tokens: int = 50
+    refusals_max: int = 20
     tenants_max: int = 100_000
 
     def __post_init__(self) -> None:
@@ -31,6 +36,11 @@ class FairnessConfig:
             if not 0 < getattr(self, name) <= 1e6:
                 raise ConfigError(
                     f"{name} {getattr(self, name)} is not allowed, allowed: above 0 up to 1e6"
+                )
+        for name in ("refusal_tokens", "refusals_max"):
+            if getattr(self, name) < 0:
+                raise ConfigError(
+                    f"{name} {getattr(self, name)} is not allowed, allowed: 0 or more"
                 )
         if self.tenants_max < 1:
             raise ConfigError(f"tenants_max {self.tenants_max} is not allowed, allowed: 1 or more")
