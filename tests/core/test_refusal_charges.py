@@ -136,7 +136,7 @@ def test_refusals_when_nobody_could_enter_then_are_free(reason: ReasonCode) -> N
     else:
         admitter.observe(Signals(ONE, 0, is_healthy=False), now_ns=0)
     flood(admitter, "flooder", attempts=3)
-    assert not admitter._refused
+    assert not admitter._refusing.charges
     assert set(admitter.refusal_counts()) == {(reason, "<=256")}
 
 
@@ -146,7 +146,7 @@ def test_refusals_when_observed_only_then_are_free() -> None:
     assert isinstance(ask(admitter, "f1", tenant="flooder"), Enqueue)
     admitter.mode = Mode.OBSERVE
     assert isinstance(ask(admitter, "f2", tenant="flooder", tokens=900), Admit)
-    assert not admitter._refused
+    assert not admitter._refusing.charges
 
 
 def test_retries_when_they_come_then_the_same_tenant_pays_for_each() -> None:

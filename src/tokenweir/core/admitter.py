@@ -16,9 +16,8 @@ from functools import partial
 
 from tokenweir.core.account import Account
 from tokenweir.core.admitter_config import AdmitterConfig
-from tokenweir.core.audit import Refusal, RefusalAudit
+from tokenweir.core.audit import Refusal
 from tokenweir.core.capacity import Shortage
-from tokenweir.core.classes import ClassDemand
 from tokenweir.core.cost import Estimate, Predicted
 from tokenweir.core.decision import (
     Admit,
@@ -31,37 +30,31 @@ from tokenweir.core.decision import (
     LeaseLost,
     Reject,
 )
+from tokenweir.core.entrance import Entrance
 from tokenweir.core.errors import ContractError
-from tokenweir.core.fairness import RefusalCharges, fairness_row
+from tokenweir.core.fairness import fairness_row
 from tokenweir.core.gates import Candidate, first_refusal
-from tokenweir.core.guards import first_token_room_ns
 from tokenweir.core.ledger import Ledger, Settlement
 from tokenweir.core.mode import Mode
 from tokenweir.core.open_requests import OpenRequest, OpenRequests
 from tokenweir.core.outer_limit import limit_of
-from tokenweir.core.placement import NO_SHORTAGE, place, roomiest
+from tokenweir.core.placement import NO_SHORTAGE, roomiest
 from tokenweir.core.policy import Policy
 from tokenweir.core.profile import EngineProfile
 from tokenweir.core.queues import Ahead, PoolQueue, QueueEntry, ordering
-from tokenweir.core.reasons import REASONS, ReasonCode, Scope
-from tokenweir.core.request import Outcome, Priority, Request, ReturnTicket, Usage
-from tokenweir.core.retry import Rng, retry_after_ns
-from tokenweir.core.returns import ReturnDesk, Standing, ticket_of
+from tokenweir.core.reasons import REASONS, ReasonCode
+from tokenweir.core.refusing import NEVER_OVERRIDDEN, Refusing
+from tokenweir.core.request import Outcome, Priority, Request, Usage
+from tokenweir.core.retry import Rng
+from tokenweir.core.returns import ReturnDesk, Standing
 from tokenweir.core.service_rate import ServiceRate
 from tokenweir.core.signals import Signals
 from tokenweir.core.snapshot import Snapshot, view_of
 from tokenweir.core.standing_queue import wait_fraction
-from tokenweir.core.tenants import Share
 from tokenweir.core.units import Nanos, ReplicaId, ReservationId, TicketId
 from tokenweir.core.waiting import PoolLook, Prospect, WaitTest
 
 __all__ = ["Admitter"]
-
-# What observe mode cannot let through: nothing is there to serve it.
-_NEVER_OVERRIDDEN = frozenset({ReasonCode.NO_HEALTHY_REPLICA, ReasonCode.DRAINING})
-# Whose limit was hit where returns are paced: what all share. A tenant's own limit, or this
-# gateway's end, says nothing of when the pool has room.
-_PACED_SCOPES = frozenset({Scope.POOL, Scope.ENGINE})
 
 
 class Admitter:
@@ -79,7 +72,6 @@ class Admitter:
         self.policy = policy
         self.mode = Mode.ENFORCE
         self.counts: Counter[str] = Counter()
-        self._rng = rng
         self._ledger = Ledger(self.config.ledger)
         self._queue = PoolQueue(
             self.config.queue,
@@ -92,22 +84,21 @@ class Admitter:
         self._waits = WaitTest(
             self.config.queue, is_guarded=policy.is_guarded, prefers_small=self._is_sized
         )
-        self._demand = ClassDemand(self.config.queue.classes)
         self._desk = None
         if self.config.returns is not None:
             self._desk = ReturnDesk(
                 self.config.returns, weight_of=lambda tenant: self.config.tenants.of(tenant).weight
             )
         self._rate = ServiceRate(hint_tokens_per_s=self.config.rate_hint_tokens_per_s)
-        self._audit = RefusalAudit(rows_max=self.config.audit_rows_max)
         self._accounts: tuple[Account, ...] = ()
         self._predicted = policy.cost if isinstance(policy.cost, Predicted) else None
         self._open = OpenRequests(self.config.tenants)
-        self._refused = RefusalCharges(self.config.charges)
+        self._entrance = Entrance(
+            policy, self.config, queue=self._queue, holdings=self._open.holdings
+        )
+        self._refusing = Refusing(self.config, rng=rng, desk=self._desk, counts=self.counts)
         self._pending: list[Effect] = []
         self._is_draining = False
-        # What the last dispatch stopped for: shares of KV are kept only while it is short.
-        self._short_of: ReasonCode | None = None
         # Before any time that can be passed in: monotonic clocks may start anywhere.
         self._now_ns: Nanos = -(1 << 62)
 
@@ -145,7 +136,7 @@ class Admitter:
                 tpot_ns=self.config.guards.tpot_ns,
             ),
         )
-        self._accounts = tuple(self._ledger.accounts.values())
+        self._accounts = self._entrance.accounts = tuple(self._ledger.accounts.values())
 
     def arrive(self, request: Request, *, now_ns: Nanos) -> Decision:
         """Decide on a request.
@@ -159,7 +150,7 @@ class Admitter:
                 back.
         """
         self._tick(now_ns)
-        self._demand.note(request.priority, now_ns=now_ns)
+        self._entrance.demand.note(request.priority, now_ns=now_ns)
         self._open.holdings.note_asked(request.tenant, now_ns=now_ns)
         # Asked before it may wait, since a dispatch has no caller who could be told.
         if request.request_id in self._queue.entries or self._ledger.knows(
@@ -193,7 +184,8 @@ class Admitter:
             return self._observe_only(request, estimate, decision=decision)
         if isinstance(decided, Reject):
             self._note_refusal(request, decided, is_enforced=True)
-            self._charge_refusal(request, decided)
+            fairness = self._queue.bands[request.priority].fairness
+            self._refusing.charge(request, decided, fairness=fairness)
         else:
             self.counts["queued"] += 1
             self._make_room(entry)
@@ -301,25 +293,13 @@ class Admitter:
 
     def next_wakeup_ns(self) -> Nanos | None:
         """Return when ``advance`` has something to do though nobody called, or None."""
-        times = (self._ledger.next_wakeup_ns(), self._queue.next_expiry_ns(), self._room_ns())
+        times = (
+            self._ledger.next_wakeup_ns(),
+            self._queue.next_expiry_ns(),
+            self._entrance.room_ns(now_ns=self._now_ns) if self._queue.entries else None,
+        )
         due = [t for t in times if t is not None]
         return min(due) if due else None
-
-    def _room_ns(self) -> Nanos | None:
-        """Return when what waits may enter because prompts have been read meanwhile, or None."""
-        head = self._queue.head() if self._short_of is ReasonCode.OVERLOAD_PREFILL else None
-        if head is None:
-            return None
-        guards, now_ns, entry = self.config.guards, self._now_ns, head.entry
-        ceiling_fraction = self._demand.ceiling_fraction(head.admitted_as, now_ns=now_ns)
-        is_heavy = self._share_of(entry.request.tenant, entry.estimate) is Share.HEAVY
-        times = [
-            first_token_room_ns(a, guards, ceiling_fraction=ceiling_fraction, is_heavy=is_heavy)
-            for a in self._accounts
-            if a.is_healthy
-        ]
-        # What is due already depends on something else.
-        return min((t for t in times if t is not None and t > self._now_ns), default=None)
 
     # --- what can be seen ---------------------------------------------------------------------
 
@@ -336,11 +316,11 @@ class Admitter:
 
     def refusals(self) -> tuple[Refusal, ...]:
         """Return the last refusals, oldest first."""
-        return self._audit.rows()
+        return self._refusing.audit.rows()
 
     def refusal_counts(self) -> Mapping[tuple[ReasonCode, str], int]:
         """Return all refusals so far by (reason, prompt-size bucket)."""
-        return self._audit.counts
+        return self._refusing.audit.counts
 
     def check_invariants(self) -> None:
         """Recount ledger and queue. Cost O(open + queued).
@@ -380,22 +360,20 @@ class Admitter:
             is_returning = comer.standing is Standing.IN_SLOT
             if comer.standing is not Standing.FIRST:
                 self.counts[f"returned_{comer.standing.value}"] += 1
-        if self._open.holdings.is_at_cap(request.tenant):
-            shortage = self._cap_shortage(request.tenant)
-        elif not self._queue.entries:
+        placed: Account | Shortage | None = self._entrance.cap_shortage(request.tenant)
+        if placed is None and not self._queue.entries:
             placed = self._place(estimate, request.priority, tenant=request.tenant)
             if isinstance(placed, Account):
                 return placed
-            shortage = placed
-        else:
+        elif placed is None:
             # Whoever arrives now goes behind the head, so what the head misses is what counts.
             head = self._queue.head()
-            behind = self._place(
+            placed = self._place(
                 head.entry.estimate if head else estimate,
                 head.admitted_as if head else request.priority,
                 tenant=head.entry.request.tenant if head else request.tenant,
             )
-            shortage = behind if isinstance(behind, Shortage) else NO_SHORTAGE
+        shortage = placed if isinstance(placed, Shortage) else NO_SHORTAGE
         if comer is not None and comer.is_charged and desk is not None and desk.is_short(now_ns):
             # Nobody told it to come now, so it takes no place from those who wait.
             return self._reject(shortage.reason, estimate, request=request, shortage=shortage)
@@ -468,33 +446,7 @@ class Admitter:
             self._drop(leaving, ReasonCode.QUEUE_DISPLACED)
 
     def _place(self, estimate: Estimate, priority: Priority, *, tenant: str) -> Account | Shortage:
-        return place(
-            estimate,
-            self._accounts,
-            policy=self.policy,
-            guards=self.config.guards,
-            now_ns=self._now_ns,
-            ceiling_fraction=self._demand.ceiling_fraction(priority, now_ns=self._now_ns),
-            share=self._share_of(tenant, estimate),
-        )
-
-    def _share_of(self, tenant: str, estimate: Estimate) -> Share:
-        return self._open.holdings.share_of(
-            tenant,
-            tokens=estimate.tokens,
-            pool_tokens=sum(account.kv_tokens or 0 for account in self._accounts),
-            now_ns=self._now_ns,
-        )
-
-    def _cap_shortage(self, tenant: str) -> Shortage:
-        holdings = self._open.holdings
-        in_flight = holdings.in_flight(tenant)
-        return Shortage(
-            ReasonCode.TENANT_CONCURRENCY,
-            missing_tokens=holdings.tokens(tenant) // max(1, in_flight),
-            used_tokens=in_flight,
-            limit_tokens=in_flight,
-        )
+        return self._entrance.place(estimate, priority, tenant=tenant, now_ns=self._now_ns)
 
     def _admit(
         self,
@@ -526,7 +478,7 @@ class Admitter:
             forecast=forecast,
         )
         self._open.open(reservation_id, opened)
-        self._refused.note_entered(request.tenant)
+        self._refusing.charges.note_entered(request.tenant)
         if self._desk is not None:
             self._desk.note_admitted(request, cost_tokens=estimate.tokens, now_ns=self._now_ns)
         return Admit(reservation_id, account.replica, estimate.tokens, reason, overridden)
@@ -535,7 +487,7 @@ class Admitter:
         self, request: Request, estimate: Estimate, *, decision: Enqueue | Reject
     ) -> Decision:
         account = roomiest(self._accounts, policy=self.policy)
-        is_binding = isinstance(decision, Reject) and decision.reason in _NEVER_OVERRIDDEN
+        is_binding = isinstance(decision, Reject) and decision.reason in NEVER_OVERRIDDEN
         is_enforced = account is None or is_binding
         if isinstance(decision, Reject):
             self._note_refusal(request, decision, is_enforced=is_enforced)
@@ -572,38 +524,17 @@ class Admitter:
         if shortage is None:
             placed = self._place(estimate, Priority.P1, tenant=request.tenant)
             shortage = placed if isinstance(placed, Shortage) else NO_SHORTAGE
-        wait_ns = self._look(shortage).wait_ns(self._queue.sums if ahead is None else ahead)
-        advice_ns, ticket = self._advice(reason, estimate, request=request, wait_ns=wait_ns)
-        return Reject(
+        look = self._look(shortage)
+        return self._refusing.reject(
             reason,
-            retry_after_ns=advice_ns,
-            wait_ns=wait_ns,
-            ticket=ticket,
-            used_tokens=shortage.used_tokens,
-            limit_tokens=shortage.limit_tokens,
-            cost_tokens=estimate.tokens,
-        )
-
-    def _advice(
-        self, reason: ReasonCode, estimate: Estimate, *, request: Request, wait_ns: Nanos
-    ) -> tuple[Nanos | None, ReturnTicket | None]:
-        """Return when the client may come back, from now, and the ticket for it, if any."""
-        row = REASONS[reason]
-        if not row.is_advised:
-            return None, None
-        rate = self._rate.tokens_per_s(now_ns=self._now_ns)
-        # While no rate is known nobody can be paced by it.
-        if self._desk is None or rate is None or row.scope not in _PACED_SCOPES:
-            return retry_after_ns(wait_ns, rng=self._rng), None
-        slot = self._desk.advise(
-            request,
-            cost_tokens=int(self._mean_tokens(request, estimate)),
-            rate_tokens_per_s=rate,
-            wait_ns=wait_ns,
+            request=request,
+            estimate=estimate,
+            shortage=shortage,
+            mean_tokens=partial(self._mean_tokens, request, estimate),
+            wait_ns=look.wait_ns(self._queue.sums if ahead is None else ahead),
+            rate_tokens_per_s=look.rate_tokens_per_s,
             now_ns=self._now_ns,
-            rng=self._rng,
         )
-        return (None, None) if slot is None else (slot.told_ns - self._now_ns, ticket_of(slot))
 
     def _mean_tokens(self, request: Request, estimate: Estimate) -> float:
         predicted = self._predicted
@@ -619,24 +550,9 @@ class Admitter:
         )
 
     def _note_refusal(self, request: Request, reject: Reject, *, is_enforced: bool) -> None:
-        self.counts["refused" if is_enforced else "refused_in_observation"] += 1
-        self._audit.note(
-            request,
-            reject.reason,
-            occupied_tokens=sum(account.occupied_tokens for account in self._accounts),
-            is_enforced=is_enforced,
-            now_ns=self._now_ns,
+        self._refusing.note(
+            request, reject, accounts=self._accounts, is_enforced=is_enforced, now_ns=self._now_ns
         )
-
-    def _charge_refusal(self, request: Request, reject: Reject) -> None:
-        """Let a tenant pay for what was refused, unless nobody could have been let in."""
-        if reject.reason not in _NEVER_OVERRIDDEN:
-            tenant = request.tenant
-            self._refused.note_refused(
-                self._queue.bands[request.priority].fairness,
-                tenant,
-                weight=self.config.tenants.of(tenant).weight,
-            )
 
     # --- advancing ----------------------------------------------------------------------------
 
@@ -669,47 +585,18 @@ class Admitter:
         return ReasonCode.QUEUE_TIMEOUT
 
     def _dispatch(self) -> None:
-        """Let the head enter while it fits; nobody passes it but for tenants at their caps."""
-        queue = self._queue
-        is_short = False
-        while (head := queue.head()) is not None:
-            entry = head.entry
-            placed: Account | Shortage | None
-            if self.mode is not Mode.ENFORCE:
-                placed = roomiest(self._accounts, policy=self.policy)
-            elif self._is_passed_over(entry):
-                queue.park(entry)
-                continue
-            else:
-                placed = self._place(entry.estimate, head.admitted_as, tenant=entry.request.tenant)
-            if not isinstance(placed, Account):
-                is_short = True
-                self._short_of = None if placed is None else placed.reason
-                break
+        """Let in who may enter."""
+        queue, entrance = self._queue, self._entrance
+        while (entrant := entrance.next(self.mode, now_ns=self._now_ns)) is not None:
+            entry, account = entrant
             band = entry.band
             queue.take(entry)
-            admit = self._admit(entry.request, entry.estimate, account=placed, band=band)
+            admit = self._admit(entry.request, entry.estimate, account=account, band=band)
             wait_ns = self._now_ns - entry.enqueued_ns
             self._pending.append(Dispatch(entry.ticket_id, admit, wait_ns))
-        if is_short:
+        if entrance.is_short:
             self._rate.note_short(now_ns=self._now_ns)
-        else:
-            self._short_of = None
         queue.unpark()
-
-    def _is_passed_over(self, entry: QueueEntry) -> bool:
-        """Tell whether a tenant has as much as it may, so that others go first."""
-        tenant = entry.request.tenant
-        if self._open.holdings.is_at_cap(tenant):
-            return True
-        if (
-            self._short_of is not ReasonCode.OVERLOAD_KV
-            or not self._queue.bands[entry.band].fairness.tells_tenants_apart
-            or self._queue.waiting_tenants(entry.band) < 2
-        ):
-            return False
-        pool_tokens = sum(account.kv_tokens or 0 for account in self._accounts)
-        return self._open.holdings.is_over_share(tenant, pool_tokens=pool_tokens)
 
     # --- time ---------------------------------------------------------------------------------
 

@@ -1,0 +1,155 @@
+"""Does a request fit now, and who of those that wait enters next?
+
+Model: the dispatch tests of ``placement`` on every replica, with the ceiling of the request's class
+and the share that its tenant holds.
+Rule: the head of the queue enters while it fits. Passed over is only whoever has as much as it may:
+a tenant at its cap of requests, or, where KV is what the pool was last short of and others of the
+class wait, over its share of KV.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tokenweir.core.account import Account
+from tokenweir.core.admitter_config import AdmitterConfig
+from tokenweir.core.capacity import Shortage
+from tokenweir.core.classes import ClassDemand
+from tokenweir.core.cost import Estimate
+from tokenweir.core.guards import first_token_room_ns
+from tokenweir.core.mode import Mode
+from tokenweir.core.placement import place, roomiest
+from tokenweir.core.policy import Policy
+from tokenweir.core.queues import PoolQueue, QueueEntry
+from tokenweir.core.reasons import ReasonCode
+from tokenweir.core.request import Priority
+from tokenweir.core.tenants import Share, TenantHoldings
+from tokenweir.core.units import Nanos
+
+__all__ = ["Entrance"]
+
+
+class Entrance:
+    """The way from a pool's queue into its engines.
+
+    Attributes:
+        accounts: Of all replicas; set by the owner.
+        demand: Which classes were asked for lately.
+        is_short: Whether the last look ended at somebody who does not fit.
+        short_of: What was missing then, None where nothing was or no replica is healthy.
+    """
+
+    def __init__(
+        self,
+        policy: Policy,
+        config: AdmitterConfig,
+        *,
+        queue: PoolQueue,
+        holdings: TenantHoldings,
+    ) -> None:
+        """Start without replicas.
+
+        Args:
+            policy: What is tested.
+            config: Of the guards and classes.
+            queue: Who waits; those passed over are parked there until ``unpark``.
+            holdings: What tenants have in engines.
+        """
+        self.accounts: Sequence[Account] = ()
+        self.demand = ClassDemand(config.queue.classes)
+        self.is_short = False
+        self.short_of: ReasonCode | None = None
+        self._policy = policy
+        self._guards = config.guards
+        self._queue = queue
+        self._holdings = holdings
+
+    def place(
+        self, estimate: Estimate, priority: Priority, *, tenant: str, now_ns: Nanos
+    ) -> Account | Shortage:
+        """Return the replica that takes a request now, else the least that is missing."""
+        return place(
+            estimate,
+            self.accounts,
+            policy=self._policy,
+            guards=self._guards,
+            now_ns=now_ns,
+            ceiling_fraction=self.demand.ceiling_fraction(priority, now_ns=now_ns),
+            share=self._share_of(tenant, estimate, now_ns=now_ns),
+        )
+
+    def cap_shortage(self, tenant: str) -> Shortage | None:
+        """Return what a tenant at its cap of requests has to end first, None where it may enter."""
+        holdings = self._holdings
+        if not holdings.is_at_cap(tenant):
+            return None
+        in_flight = holdings.in_flight(tenant)
+        return Shortage(
+            ReasonCode.TENANT_CONCURRENCY,
+            missing_tokens=holdings.tokens(tenant) // max(1, in_flight),
+            used_tokens=in_flight,
+            limit_tokens=in_flight,
+        )
+
+    def next(self, mode: Mode, *, now_ns: Nanos) -> tuple[QueueEntry, Account] | None:
+        """Return who enters now, and where, or None; the entry still waits."""
+        queue = self._queue
+        placed: Account | Shortage | None
+        while (head := queue.head()) is not None:
+            entry = head.entry
+            if mode is not Mode.ENFORCE:
+                placed = roomiest(self.accounts, policy=self._policy)
+            elif self._is_passed_over(entry):
+                queue.park(entry)
+                continue
+            else:
+                placed = self.place(
+                    entry.estimate, head.admitted_as, tenant=entry.request.tenant, now_ns=now_ns
+                )
+            if isinstance(placed, Account):
+                return entry, placed
+            self.is_short = True
+            self.short_of = None if placed is None else placed.reason
+            return None
+        self.is_short = False
+        self.short_of = None
+        return None
+
+    def room_ns(self, *, now_ns: Nanos) -> Nanos | None:
+        """Return when what waits may enter because prompts have been read meanwhile, or None."""
+        head = self._queue.head() if self.short_of is ReasonCode.OVERLOAD_PREFILL else None
+        if head is None:
+            return None
+        guards, entry = self._guards, head.entry
+        ceiling_fraction = self.demand.ceiling_fraction(head.admitted_as, now_ns=now_ns)
+        share = self._share_of(entry.request.tenant, entry.estimate, now_ns=now_ns)
+        is_heavy = share is Share.HEAVY
+        times = [
+            first_token_room_ns(a, guards, ceiling_fraction=ceiling_fraction, is_heavy=is_heavy)
+            for a in self.accounts
+            if a.is_healthy
+        ]
+        # What is due already depends on something else.
+        return min((t for t in times if t is not None and t > now_ns), default=None)
+
+    def _share_of(self, tenant: str, estimate: Estimate, *, now_ns: Nanos) -> Share:
+        return self._holdings.share_of(
+            tenant,
+            tokens=estimate.tokens,
+            pool_tokens=sum(account.kv_tokens or 0 for account in self.accounts),
+            now_ns=now_ns,
+        )
+
+    def _is_passed_over(self, entry: QueueEntry) -> bool:
+        """Tell whether a tenant has as much as it may, so that others go first."""
+        tenant = entry.request.tenant
+        if self._holdings.is_at_cap(tenant):
+            return True
+        if (
+            self.short_of is not ReasonCode.OVERLOAD_KV
+            or not self._queue.bands[entry.band].fairness.tells_tenants_apart
+            or self._queue.waiting_tenants(entry.band) < 2
+        ):
+            return False
+        pool_tokens = sum(account.kv_tokens or 0 for account in self.accounts)
+        return self._holdings.is_over_share(tenant, pool_tokens=pool_tokens)
