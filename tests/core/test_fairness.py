@@ -346,3 +346,57 @@ def test_counter_when_arrivals_are_random_then_any_two_that_wait_stay_within_the
         for _ in range(serves):
             server.serve()
             look()
+
+
+def served_once(server: Server, *tenants: str) -> None:
+    """Serve each of them a little, so that it is known, and let none of them wait."""
+    for tenant in tenants:
+        server.arrive(tenant, prompt_tokens=1, output_tokens=1)
+    while server.serve() is not None:
+        pass
+
+
+@pytest.mark.parametrize("name", ["vtc", "sfq"])
+def test_counter_when_one_had_less_than_all_who_wait_then_goes_before_those_it_is_level_with(
+    name: str,
+) -> None:
+    """A quiet tenant does not stand behind a flooder's head that waits for room."""
+    server = Server(fairness_row(name, CONFIG), dict.fromkeys(["flooder", "quiet"], 1.0))
+    served_once(server, "quiet")
+    for _ in range(10):
+        server.arrive("flooder", prompt_tokens=1_000, output_tokens=100)
+    for _ in range(3):
+        server.serve()
+    server.arrive("quiet", prompt_tokens=10, output_tokens=10)
+    assert [server.serve() for _ in range(3)] == ["quiet", "flooder", "flooder"]
+
+
+def test_counter_when_many_come_at_once_then_one_of_them_passes() -> None:
+    """Who makes up names gains one turn by it; the others of them wait for theirs."""
+    names = [f"name {number}" for number in range(4)]
+    server = Server(fairness_row("vtc", CONFIG), dict.fromkeys(["steady", *names], 1.0))
+    for _ in range(10):
+        server.arrive("steady", prompt_tokens=100, output_tokens=100)
+    for _ in range(2):
+        server.serve()
+    for number in names:
+        server.arrive(number, prompt_tokens=1, output_tokens=1)
+    assert [server.serve() for _ in range(5)] == ["name 0", "steady", *names[1:]]
+
+
+def test_counter_when_the_one_who_passed_leaves_then_another_has_to_wait_for_a_turn() -> None:
+    """Coming and going is no way around it."""
+    row = fairness_row("vtc", CONFIG)
+    for number, tenant in enumerate(["steady", "first"]):
+        row.join(tenant, weight=1.0, arrival=number)
+    row.charge("steady", weight=1.0, prompt_tokens=10, output_tokens=0)
+    row.charge("first", weight=1.0, prompt_tokens=10, output_tokens=0)
+    row.join("passes", weight=1.0, arrival=3)
+    assert row.next() == "passes"
+    row.leave("passes")
+    row.join("waits", weight=1.0, arrival=4)
+    assert row.next() == "steady"
+    row.turn("steady")
+    row.charge("steady", weight=1.0, prompt_tokens=10, output_tokens=0)
+    row.join("passes too", weight=1.0, arrival=5)
+    assert row.next() == "passes too"

@@ -133,6 +133,8 @@ class Entrance:
         return min((t for t in times if t is not None and t > now_ns), default=None)
 
     def _share_of(self, tenant: str, estimate: Estimate, *, now_ns: Nanos) -> Share:
+        if not self._queue.bands[Priority.P1].fairness.tells_tenants_apart:
+            return Share.FAIR
         return self._holdings.share_of(
             tenant,
             tokens=estimate.tokens,

@@ -21,6 +21,7 @@ class StartTime(VirtualCounter):
 
     def turn(self, tenant: str) -> None:
         """Move virtual time to where this service begins."""
+        super().turn(tenant)
         self._floor = max(self._floor, self._counters[tenant])
 
     def _lift(self) -> float:

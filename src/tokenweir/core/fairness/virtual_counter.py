@@ -7,9 +7,12 @@ lifted to the smallest counter of those that wait, or where nobody waits to that
 did: idleness earns no credit. Where others are then given back what was foreseen for them in vain
 and fall below what it was lifted to, it comes down with them, waiting or not: it is ahead by what
 it got itself, and no more. Service while nobody waits is charged to nobody: it costs nobody
-anything, and what of it was foreseen in vain must not come back as credit.
+anything, and what of it was foreseen in vain must not come back as credit. Ties go by who came
+first, but who is lifted, and so has had less than anybody that waits, passes those it is now level
+with; after one that did, somebody else has a turn before the next one may.
 Properties: counters of tenants that wait differ by at most U, the largest charge between two
-choices; services of two that wait all the time differ by at most 2 U, however long.
+choices; services of two that wait all the time differ by at most 2 U, however long. Between two
+turns of others at most one newcomer passes them by a tie.
 Trade-off: U grows with what one tenant may have in the batch; charging predictions makes it smaller
 than charging each token as it comes.
 Source: Sheng et al., Fairness in Serving Large Language Models, OSDI 2024; the predicted variant.
@@ -48,6 +51,8 @@ class VirtualCounter:
         self._heap: list[tuple[float, int, str]] = []
         self._joined = 0
         self._floor = 0.0
+        # Who passed the others last; nobody, once another has had a turn.
+        self._passer: str | None = None
 
     def join(self, tenant: str, *, weight: float, arrival: int) -> None:
         """Lift the tenant to those that wait, and let it take part."""
@@ -56,8 +61,11 @@ class VirtualCounter:
         base = min(self._bases.get(tenant, lift), lift) if counter > lift else lift
         self._bases[tenant] = base
         self._base_max = max(self._base_max, base)
+        number = self._joined
+        if self._waiting and self._passer is None and self._counters.get(tenant, 0.0) < lift:
+            self._passer, number = tenant, -number
         self._remember(tenant, counter, weight=weight)
-        self._waiting[tenant] = self._joined
+        self._waiting[tenant] = number
         self._push(tenant)
         self._forget_idle()
 
@@ -65,7 +73,9 @@ class VirtualCounter:
         """Change nothing: requests of one tenant are its own affair."""
 
     def turn(self, tenant: str) -> None:
-        """Change nothing: service is charged, not turns."""
+        """Let a newcomer pass again; service is charged, not turns."""
+        if tenant != self._passer:
+            self._passer = None
 
     def leave(self, tenant: str) -> None:
         """Keep the counter, for when it comes back."""
