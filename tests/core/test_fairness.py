@@ -6,8 +6,13 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given, settings
 
+from tokenweir.core.cost import Estimate
 from tokenweir.core.errors import ConfigError
 from tokenweir.core.fairness import FAIRNESS, Fairness, FairnessConfig, fairness_row
+from tokenweir.core.queues import QueueEntry
+from tokenweir.core.queues.band import Band
+from tokenweir.core.request import Request
+from tokenweir.core.units import TicketId
 
 CONFIG = FairnessConfig(prompt_weight=1.0, output_weight=2.0)
 
@@ -54,6 +59,19 @@ class Server:
         return tenant
 
 
+def waiting(name: str, tenant: str, *, tokens: int, arrival: int) -> QueueEntry:
+    """Build an entry that is all prompt."""
+    entry = QueueEntry(
+        TicketId(name),
+        Request(name, tokens, 1, tenant=tenant),
+        Estimate(tokens, 0),
+        enqueued_ns=0,
+        expires_ns=1,
+    )
+    entry.key = (False, 0.0, arrival)
+    return entry
+
+
 requests = st.lists(
     st.tuples(st.sampled_from("abcd"), st.integers(1, 1_000), st.integers(1, 500), st.booleans()),
     max_size=120,
@@ -79,15 +97,17 @@ def test_row_when_anybody_waits_then_serves_somebody_who_does(
 
 
 @pytest.mark.parametrize("name", FAIRNESS)
-def test_row_when_asked_what_is_ahead_then_says_a_fraction(name: str) -> None:
+@pytest.mark.parametrize("own_tokens", [0, 10, 10**9])
+def test_row_when_asked_what_is_ahead_then_says_a_part(name: str, own_tokens: int) -> None:
     """Part of what another has waiting: never less than nothing or more than all."""
-    row = fairness_row(name, CONFIG)
-    row.join("other", weight=1.0, arrival=1)
-    for own_charge in (0.0, 10.0, 1e9):
-        fraction = row.ahead_fraction(
-            "me", weight=1.0, own_charge=own_charge, other="other", other_charge=100.0
-        )
-        assert 0.0 <= fraction <= 1.0
+    band = Band(fairness_row(name, CONFIG))
+    band.push(waiting("other", "other", tokens=100, arrival=1), weight=1.0)
+    if own_tokens:
+        band.push(waiting("mine", "me", tokens=own_tokens, arrival=2), weight=1.0)
+    ahead = band.ahead_of("me", (False, 0.0, 3), weight=1.0)
+    own_items = 1 if own_tokens else 0
+    assert 0.0 <= ahead.items - own_items <= 1.0
+    assert 0.0 <= ahead.debt_tokens - own_tokens <= 100.0
 
 
 def test_row_when_unknown_then_lists_those_there_are() -> None:
@@ -166,10 +186,8 @@ def test_counter_when_others_are_given_back_then_who_was_lifted_to_them_comes_do
     counter.leave("quiet")
     counter.charge("quiet", weight=1.0, prompt_tokens=50, output_tokens=0)
     counter.settle("flood", prompt_tokens=0, output_tokens=-450)
-    share = counter.ahead_fraction(
-        "quiet", weight=1.0, own_charge=0.0, other="flood", other_charge=100.0
-    )
-    assert share == pytest.approx(0.5)
+    level = counter.level("quiet", weight=1.0, own_charge=0.0)
+    assert counter.units_before(level, "flood") == pytest.approx(50.0)
     counter.join("quiet", weight=1.0, arrival=3)
     for expected in ("flood", "quiet"):
         assert counter.next() == expected
@@ -266,11 +284,9 @@ def test_ahead_when_weights_differ_then_more_of_the_heavier_is_served_before() -
     row = fairness_row("vtc", CONFIG)
     row.join("light", weight=1.0, arrival=1)
     row.join("heavy", weight=4.0, arrival=2)
-    shares = [
-        row.ahead_fraction("me", weight=2.0, own_charge=200.0, other=other, other_charge=1_000.0)
-        for other in ("light", "heavy")
-    ]
-    assert shares == [pytest.approx(0.1), pytest.approx(0.4)]
+    level = row.level("me", weight=2.0, own_charge=200.0)
+    units = [row.units_before(level, other) for other in ("light", "heavy")]
+    assert units == [pytest.approx(100.0), pytest.approx(400.0)]
 
 
 def test_start_time_when_a_tenant_comes_back_then_starts_with_the_service_of_now() -> None:

@@ -7,6 +7,7 @@ Trade-off: who sends most gets most.
 from __future__ import annotations
 
 import heapq
+import math
 from typing import ClassVar
 
 from tokenweir.core.fairness.protocol import FairnessConfig
@@ -59,11 +60,13 @@ class FirstCome:
     def settle(self, tenant: str, *, prompt_tokens: int, output_tokens: int) -> None:
         """Change nothing: nobody pays."""
 
-    def ahead_fraction(
-        self, tenant: str, *, weight: float, own_charge: float, other: str, other_charge: float
-    ) -> float:
-        """Return 1: whoever waits came earlier."""
-        return 1.0
+    def level(self, tenant: str, *, weight: float, own_charge: float) -> float:
+        """Return the end of the line."""
+        return math.inf
+
+    def units_before(self, level: float, other: str) -> float:
+        """Return all: whoever waits came earlier."""
+        return level
 
     def charge_of(self, *, prompt_tokens: int, output_tokens: int) -> float:
         """Return the service in units."""

@@ -87,20 +87,20 @@ class Fairness(Protocol):
         """Correct what was charged by what was used: more where positive, less where negative."""
         ...
 
-    def ahead_fraction(
-        self, tenant: str, *, weight: float, own_charge: float, other: str, other_charge: float
-    ) -> float:
-        """Return how much of another tenant's waiting work would be served before a newcomer.
+    def level(self, tenant: str, *, weight: float, own_charge: float) -> float:
+        """Return where a newcomer of a tenant stands among those that wait.
 
         Args:
             tenant: Whose request the newcomer is.
             weight: Its weight.
             own_charge: What waits of it ahead of the newcomer, in units.
-            other: Who waits too.
-            other_charge: What waits of that tenant, in units.
+        """
+        ...
 
-        Returns:
-            A fraction, 0 to 1.
+    def units_before(self, level: float, other: str) -> float:
+        """Return how much of another tenant that waits is served before a level is reached.
+
+        Asked for each of them at each arrival, so that all they have in common is in the level.
         """
         ...
 

@@ -51,11 +51,13 @@ class RoundRobin:
     def settle(self, tenant: str, *, prompt_tokens: int, output_tokens: int) -> None:
         """Change nothing: turns are counted, not tokens."""
 
-    def ahead_fraction(
-        self, tenant: str, *, weight: float, own_charge: float, other: str, other_charge: float
-    ) -> float:
-        """Return as much as the newcomer's own tenant has waiting ahead of it."""
-        return min(1.0, own_charge / other_charge) if other_charge > 0 else 0.0
+    def level(self, tenant: str, *, weight: float, own_charge: float) -> float:
+        """Return what the tenant has waiting ahead of the newcomer."""
+        return own_charge
+
+    def units_before(self, level: float, other: str) -> float:
+        """Return as much: turns are taken for turns."""
+        return level
 
     def charge_of(self, *, prompt_tokens: int, output_tokens: int) -> float:
         """Return the service in units."""

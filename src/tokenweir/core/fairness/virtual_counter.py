@@ -113,18 +113,13 @@ class VirtualCounter:
             if units < 0 and self._counters[tenant] < self._base_max:
                 self._bring_down_to(tenant)
 
-    def ahead_fraction(
-        self, tenant: str, *, weight: float, own_charge: float, other: str, other_charge: float
-    ) -> float:
-        """Return what the other gets until its counter has reached the newcomer's."""
-        if other_charge <= 0:
-            return 0.0
-        reached = self._lifted(tenant) + own_charge / weight
-        lead = (reached - self._counters[other]) * self._weights[other]
-        # Compared, not min and max: asked for each waiting tenant at each arrival.
-        if lead <= 0:
-            return 0.0
-        return lead / other_charge if lead < other_charge else 1.0
+    def level(self, tenant: str, *, weight: float, own_charge: float) -> float:
+        """Return the counter that the tenant will have when it is the newcomer's turn."""
+        return self._lifted(tenant) + own_charge / weight
+
+    def units_before(self, level: float, other: str) -> float:
+        """Return what the other gets until its counter is there."""
+        return (level - self._counters[other]) * self._weights[other]
 
     def charge_of(self, *, prompt_tokens: int, output_tokens: int) -> float:
         """Return the service in units."""

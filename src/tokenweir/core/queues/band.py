@@ -193,19 +193,15 @@ class Band:
         # Summed here, not by ``add``: with many tenants this loop is most of a decision.
         items, debt = ahead.items, ahead.debt_tokens
         prompts, pairs = ahead.prompt_tokens, ahead.attention_pairs
-        fraction_of = self.fairness.ahead_fraction
+        level = self.fairness.level(tenant, weight=weight, own_charge=own_charge)
+        units_before = self.fairness.units_before
         for other, line in self.lines.items():
             if other == tenant:
                 continue
-            fraction = fraction_of(
-                tenant,
-                weight=weight,
-                own_charge=own_charge,
-                other=other,
-                other_charge=line.charge,
-            )
-            if fraction == 0.0:
+            units, charge = units_before(level, other), line.charge
+            if units <= 0 or charge <= 0:
                 continue
+            fraction = units / charge if units < charge else 1.0
             sums = line.sums
             items += sums.items * fraction
             debt += sums.debt_tokens * fraction
