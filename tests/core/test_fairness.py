@@ -187,7 +187,7 @@ def test_counter_when_others_are_given_back_then_who_was_lifted_to_them_comes_do
     counter.charge("quiet", weight=1.0, prompt_tokens=50, output_tokens=0)
     counter.settle("flood", prompt_tokens=0, output_tokens=-450)
     level = counter.level("quiet", weight=1.0, own_charge=0.0)
-    assert counter.units_before(level, "flood") == pytest.approx(50.0)
+    assert counter.units_before(level, ["flood"]) == [pytest.approx(50.0)]
     counter.join("quiet", weight=1.0, arrival=3)
     for expected in ("flood", "quiet"):
         assert counter.next() == expected
@@ -285,8 +285,10 @@ def test_ahead_when_weights_differ_then_more_of_the_heavier_is_served_before() -
     row.join("light", weight=1.0, arrival=1)
     row.join("heavy", weight=4.0, arrival=2)
     level = row.level("me", weight=2.0, own_charge=200.0)
-    units = [row.units_before(level, other) for other in ("light", "heavy")]
-    assert units == [pytest.approx(100.0), pytest.approx(400.0)]
+    assert row.units_before(level, ["light", "heavy"]) == [
+        pytest.approx(100.0),
+        pytest.approx(400.0),
+    ]
 
 
 def test_start_time_when_a_tenant_comes_back_then_starts_with_the_service_of_now() -> None:

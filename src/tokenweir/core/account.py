@@ -49,6 +49,7 @@ class Account:
         "is_healthy",
         "kv_tokens",
         "limit",
+        "prefill_memo",
         "profile",
         "reading",
         "replica",
@@ -88,6 +89,8 @@ class Account:
         self.held_prompt_tokens = 0
         self.draining_tokens = 0
         self.profile = profile
+        # What ``guards`` last worked out from how many decode, what they hold, and the slowness.
+        self.prefill_memo: tuple[int, int, float, float] = (-1, 0, 0.0, 0.0)
         # Prompts whose first token has not come, and requests whose has.
         self.decoding = 0
         self.reading = Reading()

@@ -137,6 +137,7 @@ class Admitter:
             ),
         )
         self._accounts = self._entrance.accounts = tuple(self._ledger.accounts.values())
+        self._entrance.forget()
 
     def arrive(self, request: Request, *, now_ns: Nanos) -> Decision:
         """Decide on a request.
@@ -190,6 +191,7 @@ class Admitter:
             self.counts["queued"] += 1
             self._make_room(entry)
             self._queue.push(entry)
+            self._entrance.forget()
         return decision
 
     def first_token(self, reservation_id: ReservationId, *, now_ns: Nanos) -> None:
@@ -213,7 +215,7 @@ class Admitter:
         self, reservation_id: ReservationId, usage: Usage, *, outcome: Outcome, now_ns: Nanos
     ) -> Settlement:
         """Close a reservation with what was really used; see ``Ledger.settle``."""
-        self._tick(now_ns)
+        self._change(now_ns)
         was_open = reservation_id in self._ledger
         settlement = self._ledger.settle(reservation_id, usage, outcome=outcome, now_ns=now_ns)
         if was_open:
@@ -227,13 +229,13 @@ class Admitter:
 
     def release(self, reservation_id: ReservationId, *, now_ns: Nanos) -> None:
         """Give back a reservation whose request never reached an engine; see ``Ledger.release``."""
-        self._tick(now_ns)
+        self._change(now_ns)
         self._ledger.release(reservation_id, now_ns=now_ns)
         self._open.close(reservation_id, usage=_NOTHING)
 
     def cancel(self, ticket_id: TicketId, *, now_ns: Nanos) -> bool:
         """Take a request out of the queue; returns whether it was still there."""
-        self._tick(now_ns)
+        self._change(now_ns)
         is_cancelled = self._queue.remove(ticket_id) is not None
         if is_cancelled:
             self.counts["cancelled_in_queue"] += 1
@@ -245,7 +247,7 @@ class Admitter:
         Raises:
             ContractError: There is no such replica.
         """
-        self._tick(now_ns)
+        self._change(now_ns)
         account = self._ledger.accounts.get(signals.replica)
         if account is None:
             raise ContractError(f"replica {signals.replica} is unknown")
@@ -262,7 +264,7 @@ class Admitter:
 
     def drain(self, *, now_ns: Nanos) -> None:
         """Stop admitting; ``advance`` then drops what waits, and what runs may finish."""
-        self._tick(now_ns)
+        self._change(now_ns)
         self._is_draining = True
 
     # --- what the driver has to do ------------------------------------------------------------
@@ -367,12 +369,7 @@ class Admitter:
                 return placed
         elif placed is None:
             # Whoever arrives now goes behind the head, so what the head misses is what counts.
-            head = self._queue.head()
-            placed = self._place(
-                head.entry.estimate if head else estimate,
-                head.admitted_as if head else request.priority,
-                tenant=head.entry.request.tenant if head else request.tenant,
-            )
+            placed = self._entrance.ahead(request, estimate, now_ns=now_ns)
         shortage = placed if isinstance(placed, Shortage) else NO_SHORTAGE
         if comer is not None and comer.is_charged and desk is not None and desk.is_short(now_ns):
             # Nobody told it to come now, so it takes no place from those who wait.
@@ -468,6 +465,7 @@ class Admitter:
             now_ns=self._now_ns,
             is_guess=predicted is not None and forecast is None,
         )
+        self._entrance.forget()
         self.counts["admitted"] += 1
         fairness = self._queue.bands[request.priority if band is None else band].fairness
         opened = OpenRequest(
@@ -599,6 +597,10 @@ class Admitter:
         queue.unpark()
 
     # --- time ---------------------------------------------------------------------------------
+
+    def _change(self, now_ns: Nanos) -> None:
+        self._tick(now_ns)
+        self._entrance.forget()
 
     def _tick(self, now_ns: Nanos) -> None:
         if now_ns < self._now_ns:

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from tokenweir.core.errors import ConfigError
-from tokenweir.core.request import Priority
+from tokenweir.core.request import PRIORITIES, Priority
 from tokenweir.core.units import NS_PER_MS, NS_PER_S, Nanos
 
 __all__ = ["CLASSES", "ClassDemand", "ClassLimits"]
@@ -100,7 +100,7 @@ class ClassDemand:
         """Return the share of every limit up to which a class may enter now."""
         since_ns = now_ns - _DEMAND_MEMORY_NS
         asked_ns = self._asked_ns
-        for above in Priority:
+        for above in PRIORITIES:
             if above >= priority:
                 return 1.0
             if asked_ns[above] > since_ns:

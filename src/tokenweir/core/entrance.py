@@ -22,7 +22,7 @@ from tokenweir.core.placement import place, roomiest
 from tokenweir.core.policy import Policy
 from tokenweir.core.queues import PoolQueue, QueueEntry
 from tokenweir.core.reasons import ReasonCode
-from tokenweir.core.request import Priority
+from tokenweir.core.request import Priority, Request
 from tokenweir.core.tenants import Share, TenantHoldings
 from tokenweir.core.units import Nanos
 
@@ -63,6 +63,12 @@ class Entrance:
         self._guards = config.guards
         self._queue = queue
         self._holdings = holdings
+        # What the head misses, while no more than progress has come since it was asked.
+        self._head_shortage: Shortage | None = None
+
+    def forget(self) -> None:
+        """Ask anew what the head misses: replicas, queue or what is open have changed."""
+        self._head_shortage = None
 
     def place(
         self, estimate: Estimate, priority: Priority, *, tenant: str, now_ns: Nanos
@@ -76,6 +82,18 @@ class Entrance:
             now_ns=now_ns,
             ceiling_fraction=self.demand.ceiling_fraction(priority, now_ns=now_ns),
             share=self._share_of(tenant, estimate, now_ns=now_ns),
+        )
+
+    def ahead(self, request: Request, estimate: Estimate, *, now_ns: Nanos) -> Account | Shortage:
+        """Return what whoever is ahead of a newcomer misses, or where that one enters."""
+        if self._head_shortage is not None:
+            return self._head_shortage
+        head = self._queue.head()
+        return self.place(
+            head.entry.estimate if head else estimate,
+            head.admitted_as if head else request.priority,
+            tenant=head.entry.request.tenant if head else request.tenant,
+            now_ns=now_ns,
         )
 
     def cap_shortage(self, tenant: str) -> Shortage | None:
@@ -109,6 +127,7 @@ class Entrance:
             if isinstance(placed, Account):
                 return entry, placed
             self.is_short = True
+            self._head_shortage = placed
             self.short_of = None if placed is None else placed.reason
             return None
         self.is_short = False
@@ -133,7 +152,10 @@ class Entrance:
         return min((t for t in times if t is not None and t > now_ns), default=None)
 
     def _share_of(self, tenant: str, estimate: Estimate, *, now_ns: Nanos) -> Share:
-        if not self._queue.bands[Priority.P1].fairness.tells_tenants_apart:
+        if (
+            self._holdings.is_alone(tenant, now_ns=now_ns)
+            or not self._queue.bands[Priority.P1].fairness.tells_tenants_apart
+        ):
             return Share.FAIR
         return self._holdings.share_of(
             tenant,

@@ -91,11 +91,18 @@ def prefill_tokens_per_s(account: Account) -> float | None:
     profile = account.profile
     if profile is None:
         return None
-    decoding = min(account.decoding, profile.step_tokens_max - 1)
+    # Asked for up to nine times in a decision.
+    decoding, held_tokens, ratio = account.decoding, account.held_tokens, account.slowness.ratio
+    memo = account.prefill_memo
+    if memo[0] == decoding and memo[1] == held_tokens and memo[2] == ratio:
+        return memo[3]
+    beside = min(decoding, profile.step_tokens_max - 1)
     step_ns = profile.duration_ns(
-        tokens=profile.step_tokens_max, kv_tokens=account.held_tokens, sequences=decoding + 1
+        tokens=profile.step_tokens_max, kv_tokens=held_tokens, sequences=beside + 1
     )
-    return (profile.step_tokens_max - decoding) * NS_PER_S / (step_ns * account.slowness.ratio)
+    rate = (profile.step_tokens_max - beside) * NS_PER_S / (step_ns * ratio)
+    account.prefill_memo = (decoding, held_tokens, ratio, rate)
+    return rate
 
 
 def reading_ns(tokens: float, account: Account, *, pairs: float) -> Nanos | None:

@@ -11,7 +11,7 @@ from enum import Enum, IntEnum
 from tokenweir.core.lengths.config import LengthMode
 from tokenweir.core.units import Nanos
 
-__all__ = ["Outcome", "Priority", "Request", "ReturnTicket", "Usage"]
+__all__ = ["PRIORITIES", "Outcome", "Priority", "Request", "ReturnTicket", "Usage"]
 
 
 class Priority(IntEnum):
@@ -21,6 +21,10 @@ class Priority(IntEnum):
     P1 = 1
     P2 = 2
     P3 = 3
+
+
+# Iterating the class itself makes a generator each time.
+PRIORITIES = tuple(Priority)
 
 
 @dataclass(frozen=True, slots=True)

@@ -132,10 +132,14 @@ class TenantHoldings:
             return False
         return held > _KV_SHARES_MAX * self._fair_tokens(tenant, pool_tokens=pool_tokens)
 
+    def is_alone(self, tenant: str, *, now_ns: Nanos) -> bool:
+        """Tell whether nobody else has asked lately."""
+        other_ns = (self._asked_before if tenant == self._asked[0] else self._asked)[1]
+        return other_ns <= now_ns - _ASKED_MEMORY_NS
+
     def share_of(self, tenant: str, *, tokens: int, pool_tokens: int, now_ns: Nanos) -> Share:
         """Return how a tenant stands that wants so many tokens more; see the rule."""
-        other_ns = (self._asked_before if tenant == self._asked[0] else self._asked)[1]
-        if pool_tokens == 0 or other_ns <= now_ns - _ASKED_MEMORY_NS:
+        if pool_tokens == 0 or self.is_alone(tenant, now_ns=now_ns):
             return Share.FAIR
         fair = self._fair_tokens(tenant, pool_tokens=pool_tokens)
         held = self._tokens.get(tenant, 0)

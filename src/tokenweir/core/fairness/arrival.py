@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import heapq
 import math
+from collections.abc import Iterable
 from typing import ClassVar
 
 from tokenweir.core.fairness.protocol import FairnessConfig
@@ -64,9 +65,9 @@ class FirstCome:
         """Return the end of the line."""
         return math.inf
 
-    def units_before(self, level: float, other: str) -> float:
+    def units_before(self, level: float, others: Iterable[str]) -> list[float]:
         """Return all: whoever waits came earlier."""
-        return level
+        return [level for _ in others]
 
     def charge_of(self, *, prompt_tokens: int, output_tokens: int) -> float:
         """Return the service in units."""

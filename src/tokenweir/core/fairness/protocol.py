@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
@@ -97,10 +98,10 @@ class Fairness(Protocol):
         """
         ...
 
-    def units_before(self, level: float, other: str) -> float:
-        """Return how much of another tenant that waits is served before a level is reached.
+    def units_before(self, level: float, others: Iterable[str]) -> list[float]:
+        """Return how much of each of some tenants that wait is served before a level is reached.
 
-        Asked for each of them at each arrival, so that all they have in common is in the level.
+        Asked for all of them at each arrival; negative is none, and more than waits is all.
         """
         ...
 

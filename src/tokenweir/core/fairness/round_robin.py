@@ -7,6 +7,7 @@ Trade-off: needs no counts of tokens, and gives who sends large requests so much
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import ClassVar
 
 from tokenweir.core.fairness.protocol import FairnessConfig
@@ -55,9 +56,9 @@ class RoundRobin:
         """Return what the tenant has waiting ahead of the newcomer."""
         return own_charge
 
-    def units_before(self, level: float, other: str) -> float:
-        """Return as much: turns are taken for turns."""
-        return level
+    def units_before(self, level: float, others: Iterable[str]) -> list[float]:
+        """Return as much of each: turns are taken for turns."""
+        return [level for _ in others]
 
     def charge_of(self, *, prompt_tokens: int, output_tokens: int) -> float:
         """Return the service in units."""

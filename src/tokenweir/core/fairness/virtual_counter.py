@@ -21,6 +21,7 @@ Source: Sheng et al., Fairness in Serving Large Language Models, OSDI 2024; the 
 from __future__ import annotations
 
 import heapq
+from collections.abc import Iterable
 from typing import ClassVar
 
 from tokenweir.core.fairness.protocol import FairnessConfig
@@ -117,9 +118,10 @@ class VirtualCounter:
         """Return the counter that the tenant will have when it is the newcomer's turn."""
         return self._lifted(tenant) + own_charge / weight
 
-    def units_before(self, level: float, other: str) -> float:
-        """Return what the other gets until its counter is there."""
-        return (level - self._counters[other]) * self._weights[other]
+    def units_before(self, level: float, others: Iterable[str]) -> list[float]:
+        """Return what each gets until its counter is there."""
+        counters, weights = self._counters, self._weights
+        return [(level - counters[other]) * weights[other] for other in others]
 
     def charge_of(self, *, prompt_tokens: int, output_tokens: int) -> float:
         """Return the service in units."""

@@ -194,12 +194,12 @@ class Band:
         items, debt = ahead.items, ahead.debt_tokens
         prompts, pairs = ahead.prompt_tokens, ahead.attention_pairs
         level = self.fairness.level(tenant, weight=weight, own_charge=own_charge)
-        units_before = self.fairness.units_before
-        for other, line in self.lines.items():
-            if other == tenant:
-                continue
-            units, charge = units_before(level, other), line.charge
-            if units <= 0 or charge <= 0:
+        lines = self.lines
+        for line, units in zip(
+            lines.values(), self.fairness.units_before(level, lines), strict=True
+        ):
+            charge = line.charge
+            if units <= 0 or charge <= 0 or line is own:
                 continue
             fraction = units / charge if units < charge else 1.0
             sums = line.sums

@@ -16,6 +16,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from tokenweir.core.cost import Estimate
 from tokenweir.core.errors import ContractError, InvariantError
@@ -24,7 +25,7 @@ from tokenweir.core.queues.band import Ahead, Band
 from tokenweir.core.queues.entry import Key, QueueEntry
 from tokenweir.core.queues.limits import QueueLimits
 from tokenweir.core.queues.orderings import Ordering
-from tokenweir.core.request import Priority
+from tokenweir.core.request import PRIORITIES, Priority
 from tokenweir.core.tenants import TenantConfig
 from tokenweir.core.units import Nanos, TicketId
 
@@ -32,6 +33,8 @@ __all__ = ["Head", "PoolQueue"]
 
 # Bound of what a class collects while its head cannot enter.
 _CREDIT_TOKENS_MAX = 1_000_000
+# When, for which arrival, under which ticket.
+_Alarm: TypeAlias = tuple[Nanos, int, TicketId]
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,9 +72,9 @@ class PoolQueue:
         self._ordering = ordering
         self._tenants = tenants
         self._credit_tokens = dict.fromkeys(Priority, 0.0)
-        # (when, sequence, ticket); entries that have left stay until they come up.
-        self._expiries: list[tuple[Nanos, int, TicketId]] = []
-        self._promotions: list[tuple[Nanos, int, TicketId]] = []
+        # Entries that have left stay until they come up.
+        self._expiries: list[_Alarm] = []
+        self._promotions: list[_Alarm] = []
         self._sequence = 0
 
     def __len__(self) -> int:
@@ -102,7 +105,7 @@ class PoolQueue:
         self, estimate: Estimate, *, priority: Priority, tenant: str
     ) -> QueueEntry | None:
         """Return who would have to leave a full queue for a newcomer; see the rule."""
-        for below in reversed(Priority):
+        for below in reversed(PRIORITIES):
             if below <= priority:
                 break
             richest = self.bands[below].richest()
@@ -153,17 +156,15 @@ class PoolQueue:
     def pop_expired(self, *, now_ns: Nanos) -> QueueEntry | None:
         """Take out one entry whose time is over, the longest overdue first."""
         while self._expiries and self._expiries[0][0] <= now_ns:
-            _, _, ticket_id = heapq.heappop(self._expiries)
-            entry = self.remove(ticket_id)
+            entry = self._waiting(heapq.heappop(self._expiries))
             if entry is not None:
-                return entry
+                return self.remove(entry.ticket_id)
         return None
 
     def promote(self, *, now_ns: Nanos) -> None:
         """Move up by one class whoever has waited half of what its class may."""
         while self._promotions and self._promotions[0][0] <= now_ns:
-            _, _, ticket_id = heapq.heappop(self._promotions)
-            entry = self.entries.get(ticket_id)
+            entry = self._waiting(heapq.heappop(self._promotions))
             if entry is None:
                 continue
             self.bands[entry.band].remove(entry)
@@ -223,7 +224,7 @@ class PoolQueue:
         """Return what would be served before a newcomer, as far as can be told now."""
         request = entry.request
         ahead = Ahead()
-        for priority in Priority:
+        for priority in PRIORITIES:
             if priority >= request.priority:
                 break
             ahead.add(self.bands[priority].sums)
@@ -327,19 +328,22 @@ class PoolQueue:
 
     def _schedule_promotion(self, entry: QueueEntry) -> None:
         # Counted from its arrival: each class it has passed through adds its half.
-        passed = [p for p in Priority if entry.band <= p <= entry.request.priority]
+        passed = [p for p in PRIORITIES if entry.band <= p <= entry.request.priority]
         waited_ns = sum(self.limits.wait_ns_max_of(p) // 2 for p in passed)
         due_ns = entry.enqueued_ns + waited_ns
         if due_ns < entry.expires_ns:
             heapq.heappush(self._promotions, (due_ns, entry.key[2], entry.ticket_id))
 
-    def _without_gone(
-        self, heap: list[tuple[Nanos, int, TicketId]]
-    ) -> list[tuple[Nanos, int, TicketId]]:
-        while heap and heap[0][2] not in self.entries:
+    def _waiting(self, row: _Alarm) -> QueueEntry | None:
+        """Return whom an alarm is for, or None where it has left; a ticket may come again."""
+        entry = self.entries.get(row[2])
+        return entry if entry is not None and entry.key[2] == row[1] else None
+
+    def _without_gone(self, heap: list[_Alarm]) -> list[_Alarm]:
+        while heap and self._waiting(heap[0]) is None:
             heapq.heappop(heap)
         # Entries that leave from the middle would pile up behind a long-lived head.
         if len(heap) > 2 * len(self.entries) + 64:
-            heap = [row for row in heap if row[2] in self.entries]
+            heap = [row for row in heap if self._waiting(row) is not None]
             heapq.heapify(heap)
         return heap

@@ -70,13 +70,15 @@ class Shortness:
 class FreshLoad:
     """Tokens per second that first attempts ask for."""
 
-    __slots__ = ("_bin", "_bins", "_current_tokens", "_tokens")
+    __slots__ = ("_bin", "_bins", "_current_tokens", "_steady_tokens", "_tokens")
 
     def __init__(self) -> None:
         """Start with nobody having asked."""
         self._bins: deque[int] = deque([0] * _BINS, maxlen=_BINS)
         self._tokens = 0
         self._current_tokens = 0
+        # Of the least loaded second; None until it is asked for, in each bin.
+        self._steady_tokens: int | None = None
         self._bin: int | None = None
 
     def note(self, tokens: int, *, now_ns: Nanos) -> None:
@@ -92,9 +94,11 @@ class FreshLoad:
     def steady_tokens_per_s(self, *, now_ns: Nanos) -> float:
         """Return the load of the least loaded second of them: what a burst does not raise."""
         self._roll(now_ns)
-        bins = list(self._bins)
-        seconds = [sum(bins[i : i + _BINS_PER_S]) for i in range(0, _BINS, _BINS_PER_S)]
-        return float(min(seconds))
+        if self._steady_tokens is None:
+            bins = list(self._bins)
+            seconds = [sum(bins[i : i + _BINS_PER_S]) for i in range(0, _BINS, _BINS_PER_S)]
+            self._steady_tokens = min(seconds)
+        return float(self._steady_tokens)
 
     def _roll(self, now_ns: Nanos) -> None:
         index = now_ns // _BIN_NS
@@ -104,6 +108,7 @@ class FreshLoad:
             self._tokens += self._current_tokens - self._bins[0]
             self._bins.append(self._current_tokens)
             self._current_tokens = 0
+            self._steady_tokens = None
         self._bin = index
 
 
