@@ -75,11 +75,16 @@ class Line:
         del self.entries[entry.ticket_id]
         self.sums.add_entry(entry, -1)
         heap = self.heap
-        while heap and heap[0][1] not in self.entries:
+        while heap and self._is_gone(heap[0]):
             heapq.heappop(heap)
         if len(heap) > 2 * len(self.entries) + 16:
-            self.heap = [row for row in heap if row[1] in self.entries]
+            self.heap = [row for row in heap if not self._is_gone(row)]
             heapq.heapify(self.heap)
+
+    def _is_gone(self, row: tuple[Key, TicketId]) -> bool:
+        """Tell whether an entry has left; a ticket may come again, with another key."""
+        entry = self.entries.get(row[1])
+        return entry is None or entry.key != row[0]
 
     def head(self) -> QueueEntry:
         """Return the entry with the smallest key; the line is not empty."""
