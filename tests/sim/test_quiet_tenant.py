@@ -12,7 +12,7 @@ from tokenweir.core.queues import QueueLimits
 from tokenweir.core.units import NS_PER_S
 from tokenweir.sim.attempt import Attempt
 from tokenweir.sim.results import Slo, is_good
-from tokenweir.sim.simulator import Record
+from tokenweir.sim.scenario import Record
 from tokenweir.sim.workload import article_workload
 from tokenweir.study.experiment import Experiment, run_experiment
 

@@ -19,7 +19,7 @@ from tokenweir.profiles import profile
 from tokenweir.sim.attempt import Fate
 from tokenweir.sim.clients import ClientModel, client_model
 from tokenweir.sim.results import Slo, is_good, series, summary
-from tokenweir.sim.simulator import Record
+from tokenweir.sim.scenario import Record
 from tokenweir.sim.traces import Arrival
 from tokenweir.sim.workload import DECLARATIONS
 from tokenweir.study.experiment import Experiment, run_experiment

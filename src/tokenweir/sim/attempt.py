@@ -5,14 +5,14 @@ from __future__ import annotations
 from enum import Enum
 
 from tokenweir.core.reasons import ReasonCode
-from tokenweir.core.units import Nanos
+from tokenweir.core.units import Nanos, ReplicaId
 from tokenweir.sim.turns import FIRST_TURN, Turn
 
 __all__ = ["Attempt", "Fate"]
 
 
 class Fate(Enum):
-    """How an attempt ended; UNSERVED is still open when a run is cut."""
+    """How an attempt ended: FAILED with its engine; UNSERVED is still open when a run is cut."""
 
     # Members are single objects; Enum's own hash costs a Python call at every look-up.
     __hash__ = object.__hash__
@@ -21,6 +21,7 @@ class Fate(Enum):
     REFUSED = "refused"
     COMPLETED = "completed"
     ABANDONED = "abandoned"
+    FAILED = "failed"
 
 
 class Attempt:
@@ -32,6 +33,7 @@ class Attempt:
         "end_ns",
         "fate",
         "first_ns",
+        "found_tokens",
         "index",
         "is_dispatched",
         "number",
@@ -39,7 +41,9 @@ class Attempt:
         "prompt_tokens",
         "queue_wait_ns",
         "reason",
+        "replica_id",
         "request_id",
+        "spared_tokens",
         "turn",
     )
 
@@ -70,6 +74,10 @@ class Attempt:
         self.fate = Fate.UNSERVED
         self.reason: ReasonCode | None = None
         self.is_dispatched = False
+        # Where it was sent, what of its prompt was taken to be cached there, and what was.
+        self.replica_id = ReplicaId("")
+        self.found_tokens = 0
+        self.spared_tokens = 0
         self.queue_wait_ns: Nanos = 0
         self.first_ns: Nanos | None = None
         self.end_ns: Nanos | None = None

@@ -20,7 +20,7 @@ from tokenweir.core.errors import ConfigError
 from tokenweir.core.profile import EngineProfile
 from tokenweir.core.units import NS_PER_MS, NS_PER_S, Nanos, s_from_ns
 from tokenweir.sim.attempt import Attempt, Fate
-from tokenweir.sim.simulator import Record
+from tokenweir.sim.scenario import Record
 
 __all__ = ["Slo", "is_good", "quantile_s", "series", "summary"]
 

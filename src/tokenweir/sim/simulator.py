@@ -1,20 +1,20 @@
-"""What would this policy have done with this workload on this engine?
+"""What would this policy have done with this workload on these engines?
 
 A discrete-event loop owns an ``Admitter`` exactly as the gateway's driver does: after every call it
 calls ``advance`` and carries out the effects. Steps of the engine take effect at their end; what
-arrives during a step enters the next one. No event is quantised but the engine's own.
+arrives during a step enters the next one. No event is quantised but the engines' own. What engines
+cache is told by nobody: discounts come from an index of what was sent, as a gateway's do.
 """
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
 from tokenweir.core.admitter import Admitter
 from tokenweir.core.decision import Admit, Degrade, Dispatch, Enqueue, Expire, Reject
-from tokenweir.core.profile import EngineProfile
+from tokenweir.core.prefix_index import PrefixIndex
 from tokenweir.core.reasons import ReasonCode
 from tokenweir.core.request import Outcome, Request, Usage
 from tokenweir.core.signals import Signals
@@ -25,84 +25,17 @@ from tokenweir.core.units import (
     ReplicaId,
     ReservationId,
     TicketId,
-    div_ceil,
 )
-from tokenweir.engine.batch import Engine, StepResult
+from tokenweir.engine.block_batch import BlockSequence
 from tokenweir.engine.sequence import Sequence as EngineSequence
 from tokenweir.sim.attempt import Attempt, Fate
-from tokenweir.sim.clients import ClientModel
-from tokenweir.sim.traces import Arrival
-from tokenweir.sim.turns import FIRST_TURN, Clients, Turn
+from tokenweir.sim.replica import NEVER, Replica
+from tokenweir.sim.scenario import Outage, Record, Sample, Scenario
+from tokenweir.sim.turns import FIRST_TURN, Turn
 
-__all__ = ["Record", "Sample", "Scenario", "Simulation", "simulate"]
+__all__ = ["Simulation", "simulate"]
 
-REPLICA: Final = ReplicaId("replica-0")
-
-_NEVER: Nanos = 1 << 62
 _REPORT_NS: Final = 100 * NS_PER_MS
-
-
-@dataclass(frozen=True, slots=True)
-class Scenario:
-    """Everything a run depends on but the policy.
-
-    Attributes:
-        arrivals: Unique requests, by time.
-        declared: Declared output maximum of each, in the same order.
-        draws: Clients' chances, shape (unique requests, draws of a client).
-        profile: The engine.
-        discipline: Of the engine's own waiting line.
-        clients: How clients take refusals and waiting.
-        end_ns: When arrivals stop, and where a cut run ends.
-        drains: Whether the run goes on until nothing is open; a cut run leaves it unserved.
-        checks: Recount ledger, queue and engine at every sample.
-    """
-
-    arrivals: Sequence[Arrival]
-    declared: Sequence[int]
-    draws: Sequence[Sequence[float]]
-    profile: EngineProfile
-    end_ns: Nanos
-    discipline: str = "fifo"
-    clients: Clients = field(default_factory=ClientModel)
-    drains: bool = True
-    checks: bool = True
-
-
-@dataclass(frozen=True, slots=True)
-class Sample:
-    """The state at one second of the run."""
-
-    time_s: int
-    running: int
-    waiting_in_engine: int
-    queued: int
-    kv_fraction: float
-
-
-@dataclass(frozen=True, slots=True)
-class Record:
-    """What a run left behind.
-
-    Attributes:
-        scenario: What was run.
-        attempts: In order of arrival.
-        samples: One per second.
-        span_ns: Length of the run.
-        worked_tokens: Tokens the engine worked on.
-        recomputed_tokens: Of them, work lost to preemption.
-        preemptions: How often the engine took a request's KV.
-        used_tokens_after: What the ledger still holds at the end.
-    """
-
-    scenario: Scenario
-    attempts: Sequence[Attempt]
-    samples: Sequence[Sample]
-    span_ns: Nanos
-    worked_tokens: int
-    recomputed_tokens: int
-    preemptions: int
-    used_tokens_after: int
 
 
 def simulate(scenario: Scenario, admitter: Admitter) -> Record:
@@ -114,50 +47,61 @@ class Simulation:
     """One run in progress."""
 
     def __init__(self, scenario: Scenario, admitter: Admitter) -> None:
-        """Set the clock to 0 and add the one replica."""
+        """Set the clock to 0 and add the replicas."""
         self._scenario = scenario
         self._admitter = admitter
         self._now_ns: Nanos = 0
-        self._engine = Engine(scenario.profile, discipline=scenario.discipline)
-        admitter.add_replica(
-            REPLICA, kv_tokens=scenario.profile.kv_tokens, profile=scenario.profile
-        )
+        profile = scenario.profile
+        self._replicas = [
+            Replica(
+                ReplicaId(f"replica-{number}"),
+                profile,
+                kv=scenario.kv,
+                discipline=scenario.discipline,
+            )
+            for number in range(scenario.replicas)
+        ]
+        self._by_id = {replica.replica_id: replica for replica in self._replicas}
+        # Whose running step ends first.
+        self._next = self._replicas[0]
+        for replica_id in self._by_id:
+            admitter.add_replica(replica_id, kv_tokens=profile.kv_tokens, profile=profile)
+        self._index = None
+        if scenario.kv == "prefix_cache":
+            self._index = PrefixIndex(tokens_max=profile.kv_tokens)
         # Telemetry is exact and free here; what the gateway knows is a little older.
         self._observes = admitter.policy.capacity.needs_occupancy
         # Progress is told as often as a gateway does, and preemptions when they happen.
         self._reports = admitter.policy.needs_progress
         if self._reports:
-            self._tell_preemptions()
-        self._reported_ns: Nanos = 0
-        # When the running step ends and the next begins, and what the running one brings about.
-        self._boundary_ns: Nanos = _NEVER
-        self._running_step: StepResult | None = None
-        # Handed over since the last boundary: they do not wait, they could not enter yet.
-        self._fresh = 0
-        # Between boundaries engine and ledger move together, so that one look serves.
+            for replica in self._replicas:
+                self._tell_preemptions(replica)
+        # Between boundaries engines and ledger move together, so that one look serves.
         self._is_observed = False
         self._attempts: list[Attempt] = []
         self._open: dict[str, Attempt] = {}
         self._queued = 0
-        # (time, sequence number, what): a retry, a client's patience, or the admitter's wake-up.
-        self._events: list[tuple[Nanos, int, _Retry | _Patience | None]] = []
+        # (time, sequence number, what): the admitter's wake-up is None.
+        self._events: list[tuple[Nanos, int, _Event | None]] = []
         self._sequence = 0
-        self._wakeup_ns: Nanos = _NEVER
+        self._wakeup_ns: Nanos = NEVER
         self._samples: list[Sample] = []
         self._next_sample_ns: Nanos = NS_PER_S
+        for outage in scenario.outages:
+            self._schedule(outage.down_ns, _Down(outage))
 
     def run(self) -> Record:
         """Run to the end and return what happened."""
         scenario = self._scenario
         arrivals, total = scenario.arrivals, len(scenario.arrivals)
-        limit_ns = _NEVER - 1 if scenario.drains else scenario.end_ns
+        limit_ns = NEVER - 1 if scenario.drains else scenario.end_ns
         events = self._events
         index = 0
-        arrival_ns = arrivals[0].arrival_ns if total else _NEVER
+        arrival_ns = arrivals[0].arrival_ns if total else NEVER
         while True:
             # At the same time: first what a step brought, then what was due, then who comes.
-            next_ns = self._boundary_ns
-            event_ns = events[0][0] if events else _NEVER
+            boundary_ns = next_ns = self._next.boundary_ns
+            event_ns = events[0][0] if events else NEVER
             if event_ns < next_ns:
                 next_ns = event_ns
             if arrival_ns < next_ns:
@@ -167,14 +111,14 @@ class Simulation:
             while self._next_sample_ns <= next_ns:
                 self._sample()
             self._now_ns = next_ns
-            if self._boundary_ns == next_ns:
-                self._boundary()
+            if boundary_ns == next_ns:
+                self._boundary(self._next)
             elif event_ns == next_ns:
                 self._event()
             else:
                 self._arrive(index, 0, turn=FIRST_TURN)
                 index += 1
-                arrival_ns = arrivals[index].arrival_ns if index < total else _NEVER
+                arrival_ns = arrivals[index].arrival_ns if index < total else NEVER
         span_ns = scenario.end_ns
         if scenario.drains:
             # Patience that ran out after its request had been served does not prolong the run.
@@ -185,16 +129,15 @@ class Simulation:
         return self._record(span_ns)
 
     def _record(self, span_ns: Nanos) -> Record:
-        engine = self._engine
+        index = self._index
         return Record(
             scenario=self._scenario,
             attempts=self._attempts,
             samples=self._samples,
             span_ns=span_ns,
-            worked_tokens=engine.worked_tokens_total,
-            recomputed_tokens=engine.recomputed_tokens_total,
-            preemptions=engine.preemptions_total,
+            engines=[replica.totals() for replica in self._replicas],
             used_tokens_after=self._admitter.snapshot(now_ns=self._now_ns).used_tokens,
+            index_precision=None if index is None else index.precision,
         )
 
     # --- events -------------------------------------------------------------------------------
@@ -214,12 +157,20 @@ class Simulation:
         if self._observes and not self._is_observed:
             self._observe()
         counts = clients.counts_attempts(self._scenario.draws[index])
+        cached_tokens = 0
+        if self._index is not None:
+            cached_tokens = self._index.discount_tokens(
+                [replica.replica_id for replica in self._replicas if replica.is_up],
+                arrival.prefix,
+                prompt_tokens=arrival.prompt_tokens,
+            )
         request = Request(
             attempt.request_id,
             arrival.prompt_tokens,
             declared,
             tenant=arrival.tenant,
             attempt=turn.retry if counts else 0,
+            cached_prompt_tokens=cached_tokens,
             counts_attempts=counts,
             body_hash=index.to_bytes(4, "big"),
         )
@@ -247,18 +198,24 @@ class Simulation:
                 if attempt.first_ns is None and attempt.fate is Fate.UNSERVED:
                     self._abandon(attempt)
                     self._advance()
+            case _Down(outage):
+                self._fail(outage)
+            case _Up(replica):
+                replica.is_up = True
+                self._tell_preemptions(replica)
+                self._advance()
             case None if when_ns == self._wakeup_ns:
-                self._wakeup_ns = _NEVER
+                self._wakeup_ns = NEVER
                 self._advance()
             case None:
                 # An earlier one has taken its place.
                 pass
 
-    def _boundary(self) -> None:
-        """End the running step, let what it freed be taken, and begin the next one."""
+    def _boundary(self, replica: Replica) -> None:
+        """End a running step, let what it freed be taken, and begin the next one."""
         now_ns = self._now_ns
-        engine = self._engine
-        result, self._running_step = self._running_step, None
+        engine = replica.engine
+        result, replica.running_step = replica.running_step, None
         if result is not None:
             for sequence in result.first:
                 attempt = self._open.get(sequence.sequence_id)
@@ -268,9 +225,9 @@ class Simulation:
             for sequence in result.finished:
                 self._finish(sequence)
             if self._reports and result.preempted:
-                self._tell_preemptions()
-        if self._reports and now_ns - self._reported_ns >= _REPORT_NS:
-            self._report()
+                self._tell_preemptions(replica)
+        if self._reports and now_ns - replica.reported_ns >= _REPORT_NS:
+            self._report(replica)
         self._is_observed = False
         if self._queued:
             if self._observes:
@@ -279,20 +236,28 @@ class Simulation:
         elif result is not None and result.finished:
             self._admitter.advance(now_ns=now_ns)
         if engine.is_idle:
-            self._boundary_ns = _NEVER
-            return
-        self._running_step = engine.step()
-        self._fresh = 0
-        self._boundary_ns = now_ns + self._running_step.duration_ns
+            replica.boundary_ns = NEVER
+        else:
+            replica.running_step = result = engine.step()
+            replica.fresh = 0
+            replica.boundary_ns = now_ns + result.duration_ns
+        self._find_next()
 
-    def _report(self) -> None:
-        step = self._engine.step_index
-        self._reported_ns = self._now_ns
+    def _find_next(self) -> None:
+        """Look whose step ends first; at the same time the lower number goes first."""
+        replicas = self._replicas
+        if len(replicas) > 1:
+            self._next = min(replicas, key=_boundary_of)
+
+    def _report(self, replica: Replica) -> None:
+        engine = replica.engine
+        step = engine.step_index
+        replica.reported_ns = self._now_ns
         tokens = {
             ReservationId(sequence.sequence_id): sequence.generated_tokens(step=step)
-            for sequence in self._engine.batch()
+            for sequence in engine.batch()
         }
-        self._admitter.progress(REPLICA, tokens, now_ns=self._now_ns)
+        self._admitter.progress(replica.replica_id, tokens, now_ns=self._now_ns)
 
     def _finish(self, sequence: EngineSequence) -> None:
         attempt = self._open.pop(sequence.sequence_id, None)
@@ -301,6 +266,9 @@ class Simulation:
             return
         attempt.fate = Fate.COMPLETED
         attempt.end_ns = self._now_ns
+        if self._index is not None and isinstance(sequence, BlockSequence):
+            attempt.spared_tokens = sequence.spared_tokens
+            self._index.learn(attempt.found_tokens, spared_tokens=sequence.spared_tokens)
         self._admitter.settle(
             ReservationId(sequence.sequence_id),
             Usage(attempt.prompt_tokens, attempt.output_tokens),
@@ -318,17 +286,44 @@ class Simulation:
             self._admitter.cancel(TicketId(request_id), now_ns=self._now_ns)
             self._queued -= 1
         else:
-            sequence = self._engine.abort(request_id)
-            generated = 0
-            if sequence is not None:
-                generated = sequence.generated_tokens(step=self._engine.step_index)
-            self._admitter.settle(
-                ReservationId(request_id),
-                Usage(attempt.prompt_tokens, generated),
-                outcome=Outcome.CANCELLED,
-                now_ns=self._now_ns,
-            )
+            self._settle_early(attempt, outcome=Outcome.CANCELLED)
         self._maybe_retry(attempt, None)
+
+    def _settle_early(self, attempt: Attempt, *, outcome: Outcome) -> None:
+        engine, generated = self._by_id[attempt.replica_id].engine, 0
+        sequence = engine.abort(attempt.request_id)
+        if sequence is not None:
+            generated = sequence.generated_tokens(step=engine.step_index)
+        self._admitter.settle(
+            ReservationId(attempt.request_id),
+            Usage(attempt.prompt_tokens, generated),
+            outcome=outcome,
+            now_ns=self._now_ns,
+        )
+
+    def _fail(self, outage: Outage) -> None:
+        """An engine dies: what it had ends, its clients may come back, and nobody is sent there."""
+        replica, now_ns = self._replicas[outage.replica], self._now_ns
+        lost = [
+            attempt
+            for attempt in self._open.values()
+            if attempt.is_dispatched and attempt.replica_id == replica.replica_id
+        ]
+        for attempt in lost:
+            del self._open[attempt.request_id]
+            attempt.fate = Fate.FAILED
+            attempt.end_ns = now_ns
+            self._settle_early(attempt, outcome=Outcome.ERROR)
+            self._maybe_retry(attempt, None)
+        replica.die()
+        self._find_next()
+        if self._index is not None:
+            self._index.forget(replica.replica_id)
+        gone = Signals(replica.replica_id, now_ns, is_healthy=False)
+        self._admitter.observe(gone, now_ns=now_ns)
+        if outage.up_ns is not None:
+            self._schedule(outage.up_ns, _Up(replica))
+        self._advance()
 
     # --- carrying out decisions and effects ---------------------------------------------------
 
@@ -356,7 +351,8 @@ class Simulation:
 
     def _dispatch(self, attempt: Attempt, admit: Admit) -> None:
         now_ns = self._now_ns
-        if not self._engine.can_ever_run(
+        replica = self._by_id[admit.replica]
+        if not replica.engine.can_ever_run(
             prompt_tokens=attempt.prompt_tokens, output_tokens=attempt.output_tokens
         ):
             # As an engine answers 400 to what is over its length.
@@ -365,16 +361,24 @@ class Simulation:
             self._refuse(attempt, Reject(ReasonCode.TOO_LARGE))
             return
         attempt.is_dispatched = True
-        self._engine.submit(
+        attempt.replica_id = admit.replica
+        prefix = self._scenario.arrivals[attempt.index].prefix
+        if self._index is not None:
+            length = attempt.prompt_tokens
+            attempt.found_tokens = self._index.found_tokens(
+                admit.replica, prefix, prompt_tokens=length
+            )
+            self._index.note_sent(admit.replica, prefix, prompt_tokens=length)
+        replica.engine.submit(
             attempt.request_id,
             prompt_tokens=attempt.prompt_tokens,
             output_tokens=attempt.output_tokens,
+            prefix=prefix,
         )
-        self._fresh += 1
-        if self._boundary_ns == _NEVER:
-            profile = self._scenario.profile
-            grid_ns = profile.step_ns if profile.is_paced else 1
-            self._boundary_ns = div_ceil(now_ns, grid_ns) * grid_ns
+        replica.fresh += 1
+        replica.wake(now_ns=now_ns)
+        if replica.boundary_ns < self._next.boundary_ns:
+            self._next = replica
 
     def _refuse(self, attempt: Attempt, reject: Reject) -> None:
         attempt.fate = Fate.REFUSED
@@ -397,45 +401,46 @@ class Simulation:
 
     # --- clockwork ----------------------------------------------------------------------------
 
-    def _schedule(self, when_ns: Nanos, what: _Retry | _Patience | None) -> None:
+    def _schedule(self, when_ns: Nanos, what: _Event | None) -> None:
         self._sequence += 1
         heapq.heappush(self._events, (when_ns, self._sequence, what))
 
     def _observe(self) -> None:
         # An idle engine has no boundaries: its telemetry would grow stale.
-        self._is_observed = self._boundary_ns != _NEVER
-        engine = self._engine
-        self._admitter.observe(
-            Signals(
-                REPLICA,
-                self._now_ns,
-                kv_used_tokens=engine.kv_used_tokens,
-                waiting_prompt_tokens=engine.waiting_prompt_tokens,
-                waiting=engine.waiting,
-                preemptions_total=engine.preemptions_total,
-            ),
-            now_ns=self._now_ns,
-        )
+        self._is_observed = True
+        for replica in self._replicas:
+            if replica.is_up:
+                self._is_observed &= replica.boundary_ns != NEVER
+                signals = replica.signals(now_ns=self._now_ns)
+                self._admitter.observe(signals, now_ns=self._now_ns)
 
-    def _tell_preemptions(self) -> None:
-        signals = Signals(REPLICA, self._now_ns, preemptions_total=self._engine.preemptions_total)
+    def _tell_preemptions(self, replica: Replica) -> None:
+        signals = Signals(
+            replica.replica_id, self._now_ns, preemptions_total=replica.engine.preemptions_total
+        )
         self._admitter.observe(signals, now_ns=self._now_ns)
 
     def _sample(self) -> None:
-        engine = self._engine
+        replicas = self._replicas
+        held_tokens = sum(replica.engine.kv_used_tokens for replica in replicas)
         self._samples.append(
             Sample(
                 self._next_sample_ns // NS_PER_S,
-                engine.running,
-                max(0, engine.waiting - self._fresh),
+                sum(replica.engine.running for replica in replicas),
+                sum(replica.waiting for replica in replicas),
                 self._queued,
-                engine.kv_used_tokens / self._scenario.profile.kv_tokens,
+                held_tokens / (len(replicas) * self._scenario.profile.kv_tokens),
             )
         )
         self._next_sample_ns += NS_PER_S
         if self._scenario.checks:
             self._admitter.check_invariants()
-            engine.check_invariants()
+            for replica in replicas:
+                replica.engine.check_invariants()
+
+
+def _boundary_of(replica: Replica) -> Nanos:
+    return replica.boundary_ns
 
 
 @dataclass(frozen=True, slots=True)
@@ -452,3 +457,20 @@ class _Patience:
     """A client's timeout for the first token runs out."""
 
     attempt: Attempt
+
+
+@dataclass(frozen=True, slots=True)
+class _Down:
+    """An engine dies."""
+
+    outage: Outage
+
+
+@dataclass(frozen=True, slots=True)
+class _Up:
+    """An engine is there again."""
+
+    replica: Replica
+
+
+_Event = _Retry | _Patience | _Down | _Up

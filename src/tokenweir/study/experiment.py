@@ -28,7 +28,8 @@ from tokenweir.core.units import ns_from_s
 from tokenweir.profiles import profile
 from tokenweir.sim.clients import ClientModel
 from tokenweir.sim.results import Slo, series, summary
-from tokenweir.sim.simulator import Record, Scenario, simulate
+from tokenweir.sim.scenario import Outage, Record, Scenario
+from tokenweir.sim.simulator import simulate
 from tokenweir.sim.traces import Arrival
 from tokenweir.sim.turns import Clients
 from tokenweir.sim.workload import article_workload, declared_maxima, uniforms
@@ -73,6 +74,9 @@ class Experiment:
             each refused request by itself.
         slo: What good means.
         checks: Recount the accounts once a simulated second.
+        kv: Row of ``KV_MODELS``: how engines hold KV, and whether they have a prefix cache.
+        replicas: Engines in the pool; a load is a multiple of what all of them can serve.
+        outages: When which engine is gone.
     """
 
     policy: str
@@ -92,6 +96,9 @@ class Experiment:
     returns: ReturnConfig | None = None
     slo: Slo = field(default_factory=Slo)
     checks: bool = True
+    kv: str = "whole"
+    replicas: int = 1
+    outages: tuple[Outage, ...] = ()
 
 
 def workload_of(experiment: Experiment, *, seed: int) -> Sequence[Arrival]:
@@ -128,6 +135,9 @@ def run_experiment(
         clients=clients,
         drains=experiment.drains,
         checks=experiment.checks,
+        kv=experiment.kv,
+        replicas=experiment.replicas,
+        outages=experiment.outages,
     )
     return simulate(scenario, admitter_of(experiment, seed=seed))
 
@@ -145,7 +155,7 @@ def admitter_of(experiment: Experiment, *, seed: int) -> Admitter:
         calibration=CalibrationConfig(gain=1.0),
         guards=replace(experiment.guards, tpot_ns=experiment.slo.tpot_ns),
         returns=experiment.returns,
-        rate_hint_tokens_per_s=experiment.engine.tokens_per_s,
+        rate_hint_tokens_per_s=experiment.engine.tokens_per_s * experiment.replicas,
     )
     return Admitter(chosen, rng=random.Random(seed), config=config)
 

@@ -19,7 +19,7 @@ from tokenweir.core.profile import EngineProfile
 from tokenweir.core.units import s_from_ns
 from tokenweir.sim.attempt import Fate
 from tokenweir.sim.results import Slo, is_good, quantile_s
-from tokenweir.sim.simulator import Record
+from tokenweir.sim.scenario import Record
 from tokenweir.sim.traces import Arrival
 from tokenweir.sim.workload import check_span, scaled
 from tokenweir.study.load.plan import LOAD_MAX, LOAD_MIN

@@ -19,7 +19,7 @@ from tokenweir.profiles import profile
 from tokenweir.sim.attempt import Fate
 from tokenweir.sim.clients import article_clients, client_model
 from tokenweir.sim.results import Slo, summary
-from tokenweir.sim.simulator import Record
+from tokenweir.sim.scenario import Record
 from tokenweir.sim.workload import article_workload, uniforms
 from tokenweir.study.article.naive_ledger import lowest_level
 from tokenweir.study.article.rows import RUN_S, SPIKE_SEGMENTS

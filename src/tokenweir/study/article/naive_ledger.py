@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tokenweir.core.units import NS_PER_S
 from tokenweir.sim.attempt import Fate
-from tokenweir.sim.simulator import Record
+from tokenweir.sim.scenario import Record
 
 __all__ = ["lowest_level"]
 

@@ -19,7 +19,7 @@ import numpy as np
 
 from tokenweir.core.units import Nanos, s_from_ns
 from tokenweir.sim.results import Slo, is_good, summary
-from tokenweir.sim.simulator import Record
+from tokenweir.sim.scenario import Record
 from tokenweir.sim.traces import Arrival
 from tokenweir.study.bound.bound import KINDS, Bound, bounds_of, tightest_level
 from tokenweir.study.bound.requests import Requests, requests_from

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from tokenweir.core.units import NS_PER_S
 from tokenweir.sim.attempt import Fate
 from tokenweir.sim.results import Slo, is_good
-from tokenweir.sim.simulator import Record
+from tokenweir.sim.scenario import Record
 from tokenweir.study.window import Window
 
 __all__ = ["FIGURES", "Columns", "columns_of"]

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from tokenweir.core.errors import ConfigError
 from tokenweir.core.profile import EngineProfile
 from tokenweir.core.units import Nanos, s_from_ns
-from tokenweir.sim.simulator import Record
+from tokenweir.sim.scenario import Record
 from tokenweir.study.experiment import Experiment, run_experiment
 from tokenweir.study.fitting.fit import with_step_overhead
 from tokenweir.study.reality.runs import Figures, MeasuredRun, figures_of

@@ -20,7 +20,7 @@ import numpy as np
 from tokenweir.core.units import NS_PER_MS, NS_PER_S, Nanos
 from tokenweir.sim.attempt import Attempt, Fate
 from tokenweir.sim.results import Slo, summary
-from tokenweir.sim.simulator import Record
+from tokenweir.sim.scenario import Record
 
 __all__ = ["dispersion", "storm_figures"]
 
