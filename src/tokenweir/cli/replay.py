@@ -21,9 +21,12 @@ from tokenweir.cli.study_options import (
     Declared,
     Fairness,
     File,
+    KvBlocks,
     Ordering,
+    PrefixCache,
     Profile,
     Queue,
+    Replicas,
     Requests,
     Retries,
     Retry,
@@ -62,6 +65,9 @@ def replay(
         str, typer.Option(help="Mean rate as a multiple of capacity, or recorded.")
     ] = "1",
     profile: Profile = "article",
+    replicas: Replicas = 1,
+    kv_blocks: KvBlocks = False,
+    prefix_cache: PrefixCache = False,
     requests: Requests = None,
     step: Step = None,
     queue: Queue = "fifo",
@@ -100,6 +106,9 @@ def replay(
         checks=checks,
         fairness=fairness,
         ordering=ordering,
+        kv_blocks=kv_blocks,
+        prefix_cache=prefix_cache,
+        replicas=replicas,
     )
     experiment = experiment_from(wishes)
     ready = prepared_seeds(
@@ -153,11 +162,14 @@ def _rows(
 
 
 def _show(rows: list[dict[str, Any]], *, title: str) -> None:
-    from tokenweir.study.tables import buckets_table, runs_table
+    from tokenweir.study.tables import buckets_table, parts_table, runs_table
 
     console = table_console()
     console.print(runs_table(rows, title=title))
     console.print(buckets_table(rows))
+    for name in ("prefix_cache", "replicas"):
+        if name in rows[0]["ours"]:
+            console.print(parts_table(rows, name=name))
     if "bound" in rows[0]["ours"]:
         from tokenweir.study.bound.tables import efficiency_table, tenants_table
 

@@ -33,9 +33,12 @@ __all__ = [
     "File",
     "Html",
     "Jobs",
+    "KvBlocks",
     "Ordering",
     "Profile",
+    "PrefixCache",
     "Queue",
+    "Replicas",
     "Requests",
     "Retries",
     "Retry",
@@ -77,6 +80,16 @@ SloTpot = Annotated[str, typer.Option(help="Bound on TPOT.")]
 SloUnloaded = Annotated[
     float, typer.Option(help="Or so many times the TTFT of an idle engine, if that is more.")
 ]
+KvBlocks = Annotated[
+    bool, typer.Option("--kv-blocks", help="Engines take KV in blocks, chunk by chunk.")
+]
+PrefixCache = Annotated[
+    bool,
+    typer.Option(
+        "--prefix-cache", help="And find what prompts share; for traces that tell what they share."
+    ),
+]
+Replicas = Annotated[int, typer.Option(help="Engines in the pool; load is a multiple of all.")]
 Seeds = Annotated[int, typer.Option(help="Average over seeds 1 to N.")]
 Warmup = Annotated[int, typer.Option(help="Requests run before, not counted.")]
 Cooldown = Annotated[int, typer.Option(help="Requests run after, not counted.")]
@@ -153,6 +166,9 @@ def wishes_from(
     checks: bool = False,
     fairness: str = "vtc",
     ordering: str = "earliest_deadline",
+    kv_blocks: bool = False,
+    prefix_cache: bool = False,
+    replicas: int = 1,
 ) -> Wishes:
     """Put what was asked for together; what is left out is as in ``replay``, without recounts."""
     return Wishes(
@@ -169,4 +185,6 @@ def wishes_from(
         checks=checks,
         fairness=fairness,
         ordering=ordering,
+        kv="prefix_cache" if prefix_cache else "blocks" if kv_blocks else "whole",
+        replicas=replicas,
     )

@@ -148,21 +148,29 @@ class EngineProfile:
             steps_ns += self.duration_ns(tokens=rest, sequences=1)
         return steps_ns + int(attention_pairs(prompt_tokens) * self.attention_ns)
 
-    def request_ns(self, prompt_tokens: int, output_tokens: int) -> float:
+    def request_ns(
+        self, prompt_tokens: int, output_tokens: int, *, cached_tokens: int = 0
+    ) -> float:
         """Return the engine time that one request takes of a full batch.
 
         In a full step each token bears its share of it; what context, attention and the request
         itself add is charged to the request.
+
+        Args:
+            prompt_tokens: At least 1.
+            output_tokens: At least 1.
+            cached_tokens: Of the prompt, what need not be read.
         """
-        tokens = prompt_tokens + output_tokens - 1
+        unread_tokens = prompt_tokens - cached_tokens
+        tokens = unread_tokens + output_tokens - 1
         share = tokens * self.duration_ns(tokens=self.step_tokens_max) / self.step_tokens_max
         context = (output_tokens - 1) * (prompt_tokens + output_tokens / 2)
-        chunks = -(-prompt_tokens // self.chunk_tokens_max)
+        chunks = -(-unread_tokens // self.chunk_tokens_max)
         return (
             share
             + context * self.kv_token_ns
             + (output_tokens - 1 + chunks) * self.sequence_ns
-            + attention_pairs(prompt_tokens) * self.attention_ns
+            + attention_pairs(prompt_tokens, cached_tokens=cached_tokens) * self.attention_ns
         )
 
 

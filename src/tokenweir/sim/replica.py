@@ -29,6 +29,7 @@ class EngineTotals:
     """What one engine did in a run, in tokens.
 
     Attributes:
+        replica_id: Whose.
         worked_tokens: Worked on.
         recomputed_tokens: Of them, work that preemption had undone.
         preemptions: How often it took a request's KV.
@@ -36,6 +37,7 @@ class EngineTotals:
         spared_tokens: Of those, what it found in its prefix cache and did not read.
     """
 
+    replica_id: ReplicaId
     worked_tokens: int = 0
     recomputed_tokens: int = 0
     preemptions: int = 0
@@ -73,7 +75,7 @@ class Replica:
         self.replica_id = replica_id
         self.profile = profile
         self._build = partial(KV_MODELS[kv], profile, discipline=discipline)
-        self._before = EngineTotals()
+        self._before = EngineTotals(replica_id)
         self.engine = self._build()
         self.is_up = True
         # When the running step ends and the next begins, and what the running one brings about.
@@ -117,6 +119,7 @@ class Replica:
         """Return what it has done so far, over all its lives."""
         engine, before = self.engine, self._before
         return EngineTotals(
+            self.replica_id,
             worked_tokens=before.worked_tokens + engine.worked_tokens_total,
             recomputed_tokens=before.recomputed_tokens + engine.recomputed_tokens_total,
             preemptions=before.preemptions + engine.preemptions_total,

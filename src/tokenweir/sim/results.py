@@ -4,6 +4,8 @@ Good means: completed, TTFT and TPOT both within the SLO. An attempt's TTFT coun
 arrival; ``goodput_first_arrival`` counts from the unique request's first arrival, which is what
 its user feels. Percentiles come twice: over completed attempts (survivors), and over all unique
 requests with those never served as infinite, shown as None.
+Where there are several replicas each has its own row; where there is a prefix cache, so has that:
+what of the prompts it spared, and how right the index was that discounted for it.
 """
 
 from __future__ import annotations
@@ -111,12 +113,14 @@ def summary(record: Record, slo: Slo) -> dict[str, Any]:
         "tokens_useful": good_tokens,
         "tokens_wasted": record.worked_tokens - _worked_for(good),
         "tokens_recomputed": record.recomputed_tokens,
+        "recomputed_fraction": _share(record.recomputed_tokens, record.worked_tokens),
         "preemptions": record.preemptions,
         "kv_mean_fraction": float(np.mean([s.kv_fraction for s in record.samples] or [0.0])),
         "span_s": s_from_ns(record.span_ns),
         "ledger_after": record.used_tokens_after,
         "refused_by_reason": dict(sorted((r.value, n) for r, n in reasons.items())),
         "buckets": _buckets(record, good_indexes),
+        **_beyond_one_engine(record),
     }
 
 
@@ -143,7 +147,52 @@ def series(record: Record) -> list[dict[str, Any]]:
 
 def _worked_for(attempts: Sequence[Attempt]) -> int:
     """Return the engine's work: the step that ends a prefill gives the first token free."""
-    return sum(a.prompt_tokens + a.output_tokens - 1 for a in attempts)
+    return sum(a.prompt_tokens + a.output_tokens - 1 - a.spared_tokens for a in attempts)
+
+
+def _beyond_one_engine(record: Record) -> dict[str, Any]:
+    """Return what only runs with outages, a prefix cache or several replicas have."""
+    scenario = record.scenario
+    rows: dict[str, Any] = {}
+    if scenario.outages:
+        rows["failed"] = sum(a.fate is Fate.FAILED for a in record.attempts)
+    if record.index_precision is not None:
+        rows["prefix_cache"] = _prefix_cache(record)
+    if scenario.replicas > 1:
+        rows["replicas"] = _replicas(record)
+    return rows
+
+
+def _prefix_cache(record: Record) -> dict[str, Any]:
+    spared = sum(engine.spared_tokens for engine in record.engines)
+    entered = sum(engine.entered_prompt_tokens for engine in record.engines)
+    served = [a for a in record.attempts if a.fate is Fate.COMPLETED]
+    both = sum(min(a.found_tokens, a.spared_tokens) for a in served)
+    return {
+        "cached_prompt_tokens": spared,
+        "hit_fraction": _share(spared, entered),
+        # Of what the index found, what engines had; and the other way round.
+        "index_precision": _share(both, sum(a.found_tokens for a in served)),
+        "index_recall": _share(both, sum(a.spared_tokens for a in served)),
+        "discount_factor": record.index_precision,
+    }
+
+
+def _replicas(record: Record) -> dict[str, dict[str, Any]]:
+    """Return what each engine did, by its name."""
+    sent = Counter(a.replica_id for a in record.attempts if a.is_dispatched)
+    served = Counter(a.replica_id for a in record.attempts if a.fate is Fate.COMPLETED)
+    span_s = s_from_ns(record.span_ns)
+    return {
+        engine.replica_id: {
+            "sent": sent[engine.replica_id],
+            "completed": served[engine.replica_id],
+            "tokens_per_s": engine.worked_tokens / span_s,
+            "preemptions": engine.preemptions,
+            "cached_prompt_tokens": engine.spared_tokens,
+        }
+        for engine in record.engines
+    }
 
 
 def _share(part: float, whole: float) -> float:

@@ -13,7 +13,9 @@ from tokenweir.core.units import Nanos
 from tokenweir.engine.batch import DISCIPLINES
 from tokenweir.profiles import profile
 from tokenweir.sim.clients import RETRY_NAMES, client_model
+from tokenweir.sim.replica import KV_MODELS
 from tokenweir.sim.results import Slo
+from tokenweir.sim.scenario import REPLICAS_MAX
 from tokenweir.sim.traces import BUNDLED, Arrival, read_trace
 from tokenweir.sim.workload import DECLARATIONS, Surge, article_workload, parse_surge
 from tokenweir.study.experiment import Experiment
@@ -65,6 +67,8 @@ class Wishes:
         fairness: Row of ``FAIRNESS``.
         ordering: Row of ``ORDERINGS``.
         paces_returns: Whether refused requests get return slots, and retries a budget.
+        kv: Row of ``KV_MODELS``.
+        replicas: Engines in the pool.
     """
 
     profile: str
@@ -81,6 +85,8 @@ class Wishes:
     fairness: str = "vtc"
     ordering: str = "earliest_deadline"
     paces_returns: bool = True
+    kv: str = "whole"
+    replicas: int = 1
 
 
 def experiment_from(wishes: Wishes) -> Experiment:
@@ -98,9 +104,14 @@ def experiment_from(wishes: Wishes) -> Experiment:
     for what, word, rows in (
         ("fairness", wishes.fairness, FAIRNESS),
         ("ordering", wishes.ordering, ORDERINGS),
+        ("KV model", wishes.kv, KV_MODELS),
     ):
         if word not in rows:
             raise ConfigError(f"unknown {what} {word!r}, allowed: {', '.join(rows)}")
+    if not 1 <= wishes.replicas <= REPLICAS_MAX:
+        raise ConfigError(
+            f"--replicas {wishes.replicas} is not allowed, allowed: 1 to {REPLICAS_MAX}"
+        )
     if wishes.retries < 0:
         raise ConfigError(f"--retries {wishes.retries} is not allowed, allowed: 0 or more")
     return Experiment(
@@ -123,6 +134,8 @@ def experiment_from(wishes: Wishes) -> Experiment:
         fairness=wishes.fairness,
         ordering=wishes.ordering,
         returns=ReturnConfig() if wishes.paces_returns else None,
+        kv=wishes.kv,
+        replicas=wishes.replicas,
     )
 
 

@@ -1,7 +1,8 @@
 """What would a policy have done with this trace at this load?
 
 Capacity C of an engine on a trace = 1 / mean engine seconds per request, from true lengths and a
-full batch, whatever the policy. Load X divides inter-arrival times so that the mean rate is X C.
+full batch, whatever the policy; of a pool, as many times that as it has engines. Load X divides
+inter-arrival times so that the mean rate is X C.
 """
 
 from __future__ import annotations
@@ -11,8 +12,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tokenweir.core.errors import ConfigError
-from tokenweir.core.units import s_from_ns
+from tokenweir.core.units import NS_PER_S, s_from_ns
 from tokenweir.sim.results import summary
+from tokenweir.sim.reuse import least_unread_tokens
 from tokenweir.sim.traces import Arrival
 from tokenweir.sim.workload import Surge, check_span, scaled, surged
 from tokenweir.study.bound.efficiency import Yardstick, summary_with_tenants, with_efficiency
@@ -30,7 +32,7 @@ class Replay:
 
     Attributes:
         arrivals: With times scaled, and surged if asked for.
-        capacity_rps: Of the engine on these requests.
+        capacity_rps: Of the engines on these requests.
         load: Mean rate as a multiple of it, before a surge.
     """
 
@@ -40,8 +42,20 @@ class Replay:
 
 
 def capacity_rps(arrivals: Sequence[Arrival], experiment: Experiment) -> float:
-    """Return requests per second that the engine can serve of this mix."""
-    return experiment.engine.capacity_rps([(a.prompt_tokens, a.output_tokens) for a in arrivals])
+    """Return requests per second that the engines can serve of this mix.
+
+    With a prefix cache only what has to be read is work, as ``least_unread_tokens`` says.
+    """
+    engine, replicas = experiment.engine, experiment.replicas
+    if experiment.kv == "prefix_cache":
+        times_ns = [
+            engine.request_ns(
+                a.prompt_tokens, a.output_tokens, cached_tokens=a.prompt_tokens - unread
+            )
+            for a, unread in zip(arrivals, least_unread_tokens(arrivals), strict=True)
+        ]
+        return replicas * len(times_ns) * NS_PER_S / sum(times_ns)
+    return replicas * engine.capacity_rps([(a.prompt_tokens, a.output_tokens) for a in arrivals])
 
 
 def prepared(

@@ -7,7 +7,7 @@ from typing import Any
 
 from rich.table import Table
 
-__all__ = ["buckets_table", "runs_table"]
+__all__ = ["buckets_table", "parts_table", "runs_table"]
 
 # Each figure with its heading and its decimals.
 _COLUMNS: dict[str, tuple[str, int]] = {
@@ -24,6 +24,31 @@ _COLUMNS: dict[str, tuple[str, int]] = {
     "ttft_p99_all_s": ("TTFT p99 s\nall", 2),
     "tokens_per_s": ("tokens/s", 0),
     "preemptions": ("preempted", 0),
+    "recomputed_fraction": ("recomputed\nof all work", 3),
+}
+
+# What a run with several engines, or with a prefix cache, has beside that.
+_PARTS = {
+    "prefix_cache": (
+        "Prefix cache: prompt tokens that need not be read, and how right the index of them was",
+        {
+            "cached_prompt_tokens": ("cached prompt\ntokens", 0),
+            "hit_fraction": ("of all prompt\ntokens", 3),
+            "index_precision": ("index\nprecision", 3),
+            "index_recall": ("index\nrecall", 3),
+            "discount_factor": ("discount\nfactor", 3),
+        },
+    ),
+    "replicas": (
+        "By replica",
+        {
+            "sent": ("sent", 0),
+            "completed": ("completed", 0),
+            "tokens_per_s": ("tokens/s", 0),
+            "preemptions": ("preempted", 0),
+            "cached_prompt_tokens": ("cached prompt\ntokens", 0),
+        },
+    ),
 }
 
 
@@ -56,4 +81,26 @@ def buckets_table(rows: Sequence[dict[str, Any]]) -> Table:
             f"{mine[label]['goodput_unique']:.3f}" if label in mine else "-" for label in buckets
         ]
         table.add_row(row["policy"], *cells)
+    return table
+
+
+def parts_table(rows: Sequence[dict[str, Any]], *, name: str) -> Table:
+    """Return what a run has beside its figures, a line per row, or per replica of each.
+
+    Args:
+        rows: As ``runs_table`` takes them.
+        name: ``prefix_cache`` or ``replicas``.
+    """
+    title, columns = _PARTS[name]
+    table = Table(title=title, title_justify="left")
+    table.add_column("policy", no_wrap=True)
+    if name == "replicas":
+        table.add_column("replica", no_wrap=True)
+    for heading, _ in columns.values():
+        table.add_column(heading, justify="right")
+    for row in rows:
+        part = row["ours"][name]
+        for lead, figures in part.items() if name == "replicas" else [(None, part)]:
+            cells = [f"{figures[key]:,.{decimals}f}" for key, (_, decimals) in columns.items()]
+            table.add_row(row["policy"], *([] if lead is None else [lead]), *cells)
     return table

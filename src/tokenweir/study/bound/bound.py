@@ -106,6 +106,7 @@ def bounds_of(
     *,
     levels: Sequence[str],
     width_ns: Nanos | None = None,
+    replicas: int = 1,
     on_figure: Callable[[], None] = lambda: None,
 ) -> dict[str, Bound]:
     """Return the bounds of some levels, all with buckets of one width.
@@ -115,13 +116,15 @@ def bounds_of(
         profile: The engine.
         levels: Rows of ``LEVELS``.
         width_ns: Of the buckets, or None for the smallest, from 1 s up, that is fast enough.
+        replicas: How many engines there are.
         on_figure: Called after each figure; there is one per level and kind.
 
     Raises:
         ConfigError: A level does not fit the engine, or the solver is not installed.
     """
     works = {
-        level: least_work(requests, profile, pauses=level != "E") for level in dict.fromkeys(levels)
+        level: least_work(requests, profile, pauses=level != "E", replicas=replicas)
+        for level in dict.fromkeys(levels)
     }
     width_ns = width_ns or max(width_for(work) for work in works.values())
     bounds = {}

@@ -19,6 +19,7 @@ import numpy as np
 
 from tokenweir.core.units import Nanos, s_from_ns
 from tokenweir.sim.results import Slo, is_good, summary
+from tokenweir.sim.reuse import least_unread_tokens
 from tokenweir.sim.scenario import Record
 from tokenweir.sim.traces import Arrival
 from tokenweir.study.bound.bound import KINDS, Bound, bounds_of, tightest_level
@@ -60,7 +61,13 @@ def yardstick_for(
     """
     requests = requests_of(experiment)
     level = tightest_level(experiment.engine)
-    bounds = bounds_of(requests, experiment.engine, levels=[level], on_figure=on_figure)
+    bounds = bounds_of(
+        requests,
+        experiment.engine,
+        levels=[level],
+        replicas=experiment.replicas,
+        on_figure=on_figure,
+    )
     return Yardstick(requests, bounds[level])
 
 
@@ -86,6 +93,9 @@ def requests_of(experiment: Experiment) -> Requests:
         engine=experiment.engine,
         attempts_ns=attempts_span_ns(experiment),
     )
+    if experiment.kv == "prefix_cache":
+        unread = np.array(least_unread_tokens(arrivals), dtype=np.int64)
+        requests = replace(requests, unread_tokens=unread)
     if experiment.drains:
         return requests
     return replace(requests, ends_ns=arrivals[-1].arrival_ns + 1)

@@ -31,13 +31,14 @@ class Requests:
 
     Attributes:
         arrival_ns: First arrival.
-        prompt_tokens: At least 1; with a prefix cache, those that no cache could have held.
+        prompt_tokens: At least 1.
         output_tokens: What it really produces, at least 1.
         ttft_ns: Its bound on the time from an attempt's arrival to its first token.
         tpot_ns: Its bound on the mean time between tokens after the first.
         tenants: Who sent it.
         attempts_ns: Latest attempt that counts, after the first arrival; 0 or more.
         ends_ns: When the engine stops, or None where all that is open is served.
+        unread_tokens: Of the prompt, what no prefix cache could have spared; None without one.
     """
 
     arrival_ns: Ints = field(repr=False)
@@ -48,6 +49,7 @@ class Requests:
     tenants: tuple[str, ...] = field(repr=False)
     attempts_ns: Nanos = 0
     ends_ns: Nanos | None = None
+    unread_tokens: Ints | None = field(default=None, repr=False)
 
     @property
     def count(self) -> int:

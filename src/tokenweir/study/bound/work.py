@@ -19,6 +19,12 @@ Resources, per ns. Fixed steps: B/s tokens and, where R < B, R/s places, of whic
 takes 1/c at least. Other engines: time, 1 per ns. A step with arm (s, t) takes at least
 s n/B + n t and at least s m/R + n t with m >= (tokens that decode) + (prefill tokens)/c; both are
 sums over its requests, so each is a row of its own, and rows that another covers are left out.
+With a prefix cache p is the whole prompt only in what decode reads and in what has to fit. What is
+read, and the KV that counts, is u = what ``least_unread_tokens`` says: a block is charged to the
+first request that has it, and whoever reads or holds it does so for that one too. Several requests
+may read parts of one prompt in a step, so the steps that u takes are u/c for the places, at least
+u/B and one for the time, and KV of prefill counts in the last of them only.
+Several engines are one with as many times each resource, since no request needs two.
 Properties: all of it holds step by step, so for any set of steps. Preemption, recompute, idling
 and requests that miss their SLO only take more.
 Level L ends windows at D. Level E is for fixed steps: an engine that decodes first and never pauses
@@ -29,7 +35,7 @@ Trade-off: steps are taken as divisible, and a request's own order and pace of s
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -84,12 +90,15 @@ class Work:
     can_be_good: NDArray[np.bool_] = field(repr=False)
 
 
-def least_work(requests: Requests, profile: EngineProfile, *, pauses: bool) -> Work:
+def least_work(
+    requests: Requests, profile: EngineProfile, *, pauses: bool, replicas: int = 1
+) -> Work:
     """Return the least that good requests take, and from what.
 
     Args:
         requests: Unique requests.
         profile: The engine.
+        replicas: How many there are of it.
         pauses: Whether a scheduler may let a request that has begun to decode wait (level L).
 
     Raises:
@@ -108,13 +117,22 @@ def least_work(requests: Requests, profile: EngineProfile, *, pauses: bool) -> W
         last_ns = np.minimum(last_ns, requests.first_token_by_ns + unpaused_ns)
     first_ns = requests.first_token_by_ns
     activities = {
-        "prefill": Activity(requests.prompt_tokens.astype(np.float64), release_ns, first_ns),
+        "prefill": Activity(_unread(requests), release_ns, first_ns),
         "decode": Activity((requests.output_tokens - 1).astype(np.float64), release_ns, last_ns),
         "kv": Activity(least.kv_token_ns, release_ns, last_ns),
         "prefill_extra": Activity(least.prefill_extra_ns, release_ns, first_ns),
         "decode_extra": Activity(least.decode_extra_ns, release_ns, last_ns),
     }
-    return Work(activities, _resources(profile), _can_be_good(requests, profile, least=least))
+    resources = {
+        name: replace(resource, rate=resource.rate * replicas)
+        for name, resource in _resources(profile).items()
+    }
+    return Work(activities, resources, _can_be_good(requests, profile, least=least))
+
+
+def _unread(requests: Requests) -> Floats:
+    unread = requests.unread_tokens
+    return (requests.prompt_tokens if unread is None else unread).astype(np.float64)
 
 
 def _resources(profile: EngineProfile) -> dict[str, Resource]:
@@ -182,24 +200,32 @@ class _Least:
     @classmethod
     def of(cls, requests: Requests, profile: EngineProfile) -> _Least:
         """Add up prefill and decode steps."""
-        prompt = requests.prompt_tokens.astype(np.float64)
+        prompt, unread = requests.prompt_tokens.astype(np.float64), _unread(requests)
         steps = (requests.output_tokens - 1).astype(np.float64)
-        chunks = np.ceil(prompt / _chunk(profile))
-        # Prefill steps hold p, p - c, p - 2c, ... counted from the last; decode steps p + 1, ...
-        held = chunks * prompt - _chunk(profile) * _triangle(chunks - 1)
+        if requests.unread_tokens is None:
+            alone = chunks = np.ceil(prompt / _chunk(profile))
+            # Prefill steps hold p, p - c, p - 2c, ... counted from the last.
+            held = chunks * prompt - _chunk(profile) * _triangle(chunks - 1)
+        else:
+            alone, chunks = np.ceil(unread / profile.step_tokens_max), unread / _chunk(profile)
+            held = unread
+        # Decode steps hold p + 1, p + 2, ...
         decoded = steps * prompt + _triangle(steps)
         freed = np.where(steps > 0, prompt + steps, 0.0)
         read_ns = profile.kv_token_ns
-        prefill_extra_ns = chunks * profile.sequence_ns + prompt**2 / 2 * profile.attention_ns
+        pairs = (prompt**2 - (prompt - unread) ** 2) / 2
+        prefill_extra_ns = chunks * profile.sequence_ns + pairs * profile.attention_ns
         decode_extra_ns = steps * profile.sequence_ns + read_ns * (decoded - freed)
         arms = [("paced", float(profile.step_ns), 0.0)] if profile.is_paced else _arms(profile)
         shortest_ns = max(base_ns + token_ns for _, base_ns, token_ns in arms)
-        prefill_ns = np.max([chunks * base_ns + prompt * ns for _, base_ns, ns in arms], axis=0)
+        prefill_ns = np.max([alone * base_ns + unread * ns for _, base_ns, ns in arms], axis=0)
+        kept, gone = unread, np.where(steps > 0, unread + steps, 0.0)
         return cls(
             prefill_ns=prefill_ns + prefill_extra_ns,
             decode_ns=steps * shortest_ns + decode_extra_ns,
-            kv_token_ns=(shortest_ns + profile.sequence_ns) * (held + decoded)
-            + read_ns * (_squares(prompt, count=steps) - freed**2),
+            kv_token_ns=(shortest_ns + profile.sequence_ns)
+            * (held + steps * kept + _triangle(steps))
+            + read_ns * (_squares(kept, count=steps) - gone**2),
             prefill_extra_ns=prefill_extra_ns,
             decode_extra_ns=decode_extra_ns,
         )
