@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from tokenweir.core.errors import ConfigError
 from tokenweir.core.units import NS_PER_S
 from tokenweir.sim.attempt import Fate
-from tokenweir.sim.simulator import Record
+from tokenweir.sim.scenario import Record
 from tokenweir.sim.traces import bundled
 from tokenweir.study.fitting.rows import read_table
 
