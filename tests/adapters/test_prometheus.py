@@ -12,7 +12,7 @@ from tokenweir.core.admitter import Admitter
 from tokenweir.core.ledger import Settlement
 from tokenweir.core.policy import policy
 from tokenweir.core.reasons import ReasonCode
-from tokenweir.core.request import Outcome, Request, Usage
+from tokenweir.core.request import Outcome, Priority, Request, Usage
 from tokenweir.core.signals import Signals
 from tokenweir.core.units import NS_PER_MS, ReplicaId, ReservationId
 from tokenweir.ports.events import UpstreamFault, Verdict
@@ -74,12 +74,30 @@ def test_page_when_things_happened_then_each_is_counted() -> None:
         "tokenweir_kv_pool_tokens{pool=chat,replica=one}": 1_000,
         "tokenweir_replica_healthy{pool=chat,replica=one}": 1,
         "tokenweir_queue_depth{pool=chat}": 0,
+        "tokenweir_class_queue_depth{class=p3,pool=chat}": 0,
+        "tokenweir_background_paused{pool=chat}": 0,
         "tokenweir_mode{mode=enforce,pool=chat}": 1,
         "tokenweir_queue_wait_seconds_count{pool=chat}": 1,
         "tokenweir_time_to_first_token_seconds_sum{pool=chat}": 0.08,
         "tokenweir_over_reservation_ratio_sum{pool=chat}": 1.25,
     }
     assert {name: found.get(name) for name in expected} == expected
+
+
+def test_page_when_background_work_pauses_then_says_so_and_why() -> None:
+    """A gauge while it lasts, and a count by cause."""
+    metrics = PrometheusMetrics()
+    admitter = Admitter(policy("token"), rng=random.Random(1))
+    admitter.add_replica(REPLICA, kv_tokens=1_000)
+    for name, priority in (("a", Priority.P1), ("b", Priority.P3), ("c", Priority.P1)):
+        admitter.arrive(Request(name, 800, 100, priority=priority), now_ns=1)
+    admitter.advance(now_ns=1)
+    state = (admitter.snapshot(now_ns=1), admitter.refusal_counts())
+    metrics.watch(metrics.add_pool("chat"), lambda: state)
+    found = samples(metrics)
+    assert found["tokenweir_background_paused{pool=chat}"] == 1
+    assert found["tokenweir_background_pauses_total{cause=urgent_waiting,pool=chat}"] == 1
+    assert found["tokenweir_class_queue_depth{class=p3,pool=chat}"] == 1
 
 
 def test_page_when_lengths_are_predicted_then_each_mode_says_how_often_it_held() -> None:

@@ -14,6 +14,7 @@ GOLDEN = {
     "overload_gate": 429,
     "overload_prefill": 429,
     "overload_pace": 429,
+    "class_paused": 429,
     "queue_full": 429,
     "queue_displaced": 429,
     "tenant_concurrency": 429,

@@ -279,15 +279,29 @@ def _queues(pools: list[tuple[str, Snapshot]]) -> Iterator[Metric]:
         "How fast reserved tokens become free.",
         labels=("pool",),
     )
+    by_class = GaugeMetricFamily(
+        "tokenweir_class_queue_depth",
+        "Requests that wait, by the class they wait in.",
+        labels=("pool", "class"),
+    )
+    paused = GaugeMetricFamily(
+        "tokenweir_background_paused", "1 while background work pauses.", labels=("pool",)
+    )
+    pauses = _counter("background_pauses", "Pauses of background work.", "pool", "cause")
     mode = GaugeMetricFamily("tokenweir_mode", "1 for the mode.", labels=("pool", "mode"))
     for pool, snapshot in pools:
         depth.add_metric((pool,), snapshot.queued)
         debt.add_metric((pool,), snapshot.queue_debt_tokens)
         if snapshot.rate_tokens_per_s is not None:
             rate.add_metric((pool,), snapshot.rate_tokens_per_s)
+        for priority, count in snapshot.queued_by_class.items():
+            by_class.add_metric((pool, priority.name.lower()), count)
+        paused.add_metric((pool,), float(snapshot.paused is not None))
+        for cause, count in snapshot.pauses.items():
+            pauses.add_metric((pool, cause.value), count)
         for each in Mode:
             mode.add_metric((pool, each.value), float(snapshot.mode is each))
-    yield from (depth, debt, rate, mode)
+    yield from (depth, debt, rate, by_class, paused, pauses, mode)
 
 
 def _counter(name: str, text: str, *labels: str) -> CounterMetricFamily:

@@ -28,6 +28,7 @@ from tokenweir.core.decision import (
     Enqueue,
     Expire,
     LeaseLost,
+    PauseChanged,
     Reject,
 )
 from tokenweir.core.entrance import Entrance
@@ -152,6 +153,8 @@ class Admitter:
         """
         self._tick(now_ns)
         self._entrance.demand.note(request.priority, now_ns=now_ns)
+        if request.priority in self._entrance.pausing.classes:
+            self._look_at_pressure(has_come=True)
         self._open.holdings.note_asked(request.tenant, now_ns=now_ns)
         # Asked before it may wait, since a dispatch has no caller who could be told.
         if request.request_id in self._queue.entries or self._ledger.knows(
@@ -286,7 +289,13 @@ class Admitter:
             self._queue.promote(now_ns=now_ns)
             self._dispatch()
             if self._queue.entries:
-                self._rate.note_short(now_ns=now_ns)
+                # While nobody waits but who pauses, nothing is short.
+                if self._entrance.pausing.cause is None or self._queue.head() is not None:
+                    self._rate.note_short(now_ns=now_ns)
+                if self._look_at_pressure(has_come=False):
+                    self._dispatch()
+        else:
+            self._entrance.short_class = None
         if not self._pending:
             return ()
         effects = tuple(self._pending)
@@ -299,6 +308,7 @@ class Admitter:
             self._ledger.next_wakeup_ns(),
             self._queue.next_expiry_ns(),
             self._entrance.room_ns(now_ns=self._now_ns) if self._queue.entries else None,
+            self._entrance.pausing.resumes_ns() if self._queue.entries else None,
         )
         due = [t for t in times if t is not None]
         return min(due) if due else None
@@ -312,6 +322,9 @@ class Admitter:
             accounts=tuple(view_of(account, now_ns=now_ns) for account in self._accounts),
             queued=len(self._queue),
             queue_debt_tokens=self._queue.debt_tokens,
+            queued_by_class={priority: len(band) for priority, band in self._queue.bands.items()},
+            paused=self._entrance.pausing.cause,
+            pauses=dict(self._entrance.pausing.pauses),
             rate_tokens_per_s=self._rate.tokens_per_s(now_ns=now_ns),
             lengths=self._predicted.lengths.coverage() if self._predicted else None,
         )
@@ -592,9 +605,17 @@ class Admitter:
             admit = self._admit(entry.request, entry.estimate, account=account, band=band)
             wait_ns = self._now_ns - entry.enqueued_ns
             self._pending.append(Dispatch(entry.ticket_id, admit, wait_ns))
-        if entrance.is_short:
+        if entrance.short_class is not None:
             self._rate.note_short(now_ns=self._now_ns)
         queue.unpark()
+
+    def _look_at_pressure(self, *, has_come: bool) -> bool:
+        """Let background work pause or resume; returns whether it resumes."""
+        if not self._entrance.look_at_pressure(has_come=has_come, now_ns=self._now_ns):
+            return False
+        cause = self._entrance.pausing.cause
+        self._pending.append(PauseChanged(cause))
+        return cause is None
 
     # --- time ---------------------------------------------------------------------------------
 

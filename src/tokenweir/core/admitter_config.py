@@ -11,6 +11,7 @@ from tokenweir.core.fairness import FairnessConfig
 from tokenweir.core.guards import GuardConfig
 from tokenweir.core.headroom import HeadroomConfig
 from tokenweir.core.ledger import LedgerConfig
+from tokenweir.core.pausing import PauseConfig
 from tokenweir.core.queues import QueueLimits
 from tokenweir.core.returns import ReturnConfig
 from tokenweir.core.tenants import TenantConfig
@@ -33,6 +34,7 @@ class AdmitterConfig:
         guards: What guarded policies keep besides the pool.
         headroom: What is kept free because predictions are wrong.
         limit: How the outer limit of limited policies moves.
+        pause: When background work pauses.
         returns: How returns are paced and retries bounded; None to advise each refused request by
             itself, and let every retry through.
         rate_hint_tokens_per_s: Service rate to start from, or None to measure it.
@@ -49,6 +51,7 @@ class AdmitterConfig:
     guards: GuardConfig = field(default_factory=GuardConfig)
     headroom: HeadroomConfig = field(default_factory=HeadroomConfig)
     limit: AimdConfig = field(default_factory=AimdConfig)
+    pause: PauseConfig = field(default_factory=PauseConfig)
     returns: ReturnConfig | None = field(default_factory=ReturnConfig)
     rate_hint_tokens_per_s: float | None = None
     audit_rows_max: int = 1_000

@@ -211,6 +211,11 @@ class AimdLimit:
         self._is_preempting = False
         self._in_flight_peak, self._kv_peak_fraction = in_flight, kv_fraction
 
+    @property
+    def is_holding(self) -> bool:
+        """Whether the limit was cut a moment ago, and what that brings is still awaited."""
+        return self._hold_ticks > 0
+
     def _tick(self, kv_fraction: float) -> None:
         config = self._config
         first_token, pace = config.first_token_breach, config.pace_breach

@@ -7,6 +7,7 @@ Rule: a ceiling below 1 binds only while a class above was asked for in the last
 engine that serves one class alone gives it everything.
 Trade-off: hold-back keeps room for who may come, at the price of room that is not used when nobody
 does; the memory of a minute bounds that price.
+A pausable class uses spare capacity only (see ``pausing``).
 Source: the shape of priority hold-back in llm-d, ceilings and floors of our own.
 """
 
@@ -37,6 +38,7 @@ class ClassLimits:
         items_max: Entries, or None for the queue's own bound alone.
         debt_tokens_max: Sum of estimates, or None for the queue's own bound alone.
         is_interactive: Whether a first token must come within the queue's SLO.
+        is_pausable: Whether it pauses while the interactive classes above need the pool.
     """
 
     ceiling_fraction: float = 1.0
@@ -45,6 +47,7 @@ class ClassLimits:
     items_max: int | None = None
     debt_tokens_max: int | None = None
     is_interactive: bool = True
+    is_pausable: bool = False
 
     def __post_init__(self) -> None:
         """Check ranges."""
@@ -77,7 +80,10 @@ CLASSES: Mapping[Priority, ClassLimits] = MappingProxyType({
         is_interactive=False,
     ),
     Priority.P3: ClassLimits(
-        ceiling_fraction=0.70, wait_ns_max=600 * NS_PER_S, is_interactive=False
+        ceiling_fraction=0.70,
+        wait_ns_max=600 * NS_PER_S,
+        is_interactive=False,
+        is_pausable=True,
     ),
 })
 
@@ -95,6 +101,10 @@ class ClassDemand:
     def note(self, priority: Priority, *, now_ns: Nanos) -> None:
         """Note that a request of a class arrived."""
         self._asked_ns[priority] = now_ns
+
+    def is_asked(self, priority: Priority, *, now_ns: Nanos) -> bool:
+        """Tell whether a class was asked for in the last minute."""
+        return self._asked_ns[priority] > now_ns - _DEMAND_MEMORY_NS
 
     def ceiling_fraction(self, priority: Priority, *, now_ns: Nanos) -> float:
         """Return the share of every limit up to which a class may enter now."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from tokenweir.core.pausing import PauseCause
 from tokenweir.core.reasons import REASONS, ReasonCode, ReasonRow
 from tokenweir.core.request import ReturnTicket
 from tokenweir.core.retry import RETRY_AFTER_NS_MAX
@@ -24,6 +25,7 @@ __all__ = [
     "Enqueue",
     "Expire",
     "LeaseLost",
+    "PauseChanged",
     "Reject",
 ]
 
@@ -152,4 +154,11 @@ class DriftAlarm:
     drift_tokens: int
 
 
-Effect: TypeAlias = Dispatch | Expire | LeaseLost | DriftAlarm
+@dataclass(frozen=True, slots=True)
+class PauseChanged:
+    """Background work pauses from now on, for this cause, or resumes where there is none."""
+
+    cause: PauseCause | None
+
+
+Effect: TypeAlias = Dispatch | Expire | LeaseLost | DriftAlarm | PauseChanged

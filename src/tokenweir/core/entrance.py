@@ -18,6 +18,7 @@ from tokenweir.core.classes import ClassDemand
 from tokenweir.core.cost import Estimate
 from tokenweir.core.guards import first_token_room_ns
 from tokenweir.core.mode import Mode
+from tokenweir.core.pausing import Pausing
 from tokenweir.core.placement import place, roomiest
 from tokenweir.core.policy import Policy
 from tokenweir.core.queues import PoolQueue, QueueEntry
@@ -28,6 +29,9 @@ from tokenweir.core.units import Nanos
 
 __all__ = ["Entrance"]
 
+_NOBODY: frozenset[Priority] = frozenset()
+_PAUSED = Shortage(ReasonCode.CLASS_PAUSED, missing_tokens=0, used_tokens=0, limit_tokens=0)
+
 
 class Entrance:
     """The way from a pool's queue into its engines.
@@ -35,7 +39,8 @@ class Entrance:
     Attributes:
         accounts: Of all replicas; set by the owner.
         demand: Which classes were asked for lately.
-        is_short: Whether the last look ended at somebody who does not fit.
+        pausing: Whether background work enters.
+        short_class: Class of who was next at the last look and did not fit, None where all did.
         short_of: What was missing then, None where nothing was or no replica is healthy.
     """
 
@@ -57,7 +62,8 @@ class Entrance:
         """
         self.accounts: Sequence[Account] = ()
         self.demand = ClassDemand(config.queue.classes)
-        self.is_short = False
+        self.pausing = Pausing(config.pause, config.queue.classes)
+        self.short_class: Priority | None = None
         self.short_of: ReasonCode | None = None
         self._policy = policy
         self._guards = config.guards
@@ -74,6 +80,8 @@ class Entrance:
         self, estimate: Estimate, priority: Priority, *, tenant: str, now_ns: Nanos
     ) -> Account | Shortage:
         """Return the replica that takes a request now, else the least that is missing."""
+        if priority in self.pausing.paused:
+            return _PAUSED
         return place(
             estimate,
             self.accounts,
@@ -112,6 +120,7 @@ class Entrance:
     def next(self, mode: Mode, *, now_ns: Nanos) -> tuple[QueueEntry, Account] | None:
         """Return who enters now, and where, or None; the entry still waits."""
         queue = self._queue
+        queue.paused = self.pausing.paused if mode is Mode.ENFORCE else _NOBODY
         placed: Account | Shortage | None
         while (head := queue.head()) is not None:
             entry = head.entry
@@ -126,13 +135,31 @@ class Entrance:
                 )
             if isinstance(placed, Account):
                 return entry, placed
-            self.is_short = True
+            self.short_class = entry.request.priority
             self._head_shortage = placed
             self.short_of = None if placed is None else placed.reason
             return None
-        self.is_short = False
-        self.short_of = None
+        self.short_class = self.short_of = None
         return None
+
+    def look_at_pressure(self, *, has_come: bool, now_ns: Nanos) -> bool:
+        """Let background work pause or resume; returns whether that has changed.
+
+        Args:
+            has_come: Whether a request of it comes just now.
+            now_ns: Monotonic time.
+        """
+        bands = self._queue.bands
+        has_changed = self.pausing.update(
+            self.accounts,
+            short=self.short_class,
+            is_waiting=has_come or any(bands[p].lines for p in self.pausing.classes),
+            demand=self.demand,
+            now_ns=now_ns,
+        )
+        if has_changed:
+            self.forget()
+        return has_changed
 
     def room_ns(self, *, now_ns: Nanos) -> Nanos | None:
         """Return when what waits may enter because prompts have been read meanwhile, or None."""

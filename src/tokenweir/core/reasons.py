@@ -26,6 +26,7 @@ class ReasonCode(Enum):
     OVERLOAD_GATE = "overload_gate"
     OVERLOAD_PREFILL = "overload_prefill"
     OVERLOAD_PACE = "overload_pace"
+    CLASS_PAUSED = "class_paused"
     QUEUE_FULL = "queue_full"
     QUEUE_DISPLACED = "queue_displaced"
     TENANT_CONCURRENCY = "tenant_concurrency"
@@ -142,6 +143,14 @@ REASONS: dict[ReasonCode, ReasonRow] = {
         _LATER,
         "one more request would slow the running ones below their pace",
         "requests",
+    ),
+    ReasonCode.CLASS_PAUSED: ReasonRow(
+        429,
+        True,
+        Scope.POOL,
+        Stage.ADMISSION,
+        _LATER,
+        "requests of this class pause while more urgent ones need the pool",
     ),
     ReasonCode.QUEUE_FULL: ReasonRow(
         429, True, Scope.POOL, Stage.ADMISSION, _LATER, "the queue is full"

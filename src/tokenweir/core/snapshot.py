@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from tokenweir.core.account import Account
 from tokenweir.core.lengths import LengthCoverage
 from tokenweir.core.mode import Mode
+from tokenweir.core.pausing import PauseCause
+from tokenweir.core.request import Priority
 from tokenweir.core.units import Nanos, ReplicaId
 
 __all__ = ["AccountView", "Snapshot", "view_of"]
@@ -55,7 +58,19 @@ class AccountView:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """A frozen look at the pool; ``lengths`` is None where no lengths are predicted."""
+    """A frozen look at the pool.
+
+    Attributes:
+        mode: Whether decisions bind.
+        accounts: Of its replicas.
+        queued: Requests that wait.
+        queue_debt_tokens: Their estimates.
+        rate_tokens_per_s: Of service, None while nothing is known.
+        lengths: None where no lengths are predicted.
+        queued_by_class: Requests that wait, by the class they wait in.
+        paused: Why background work pauses, None while it does not.
+        pauses: How often it began to, by cause.
+    """
 
     mode: Mode
     accounts: tuple[AccountView, ...]
@@ -63,6 +78,9 @@ class Snapshot:
     queue_debt_tokens: int
     rate_tokens_per_s: float | None
     lengths: LengthCoverage | None = None
+    queued_by_class: Mapping[Priority, int] = field(default_factory=dict)
+    paused: PauseCause | None = None
+    pauses: Mapping[PauseCause, int] = field(default_factory=dict)
 
     @property
     def used_tokens(self) -> int:

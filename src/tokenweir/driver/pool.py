@@ -14,7 +14,16 @@ from collections.abc import Mapping, Sequence
 
 from tokenweir.core.admitter import Admitter
 from tokenweir.core.audit import Refusal
-from tokenweir.core.decision import Admit, Dispatch, DriftAlarm, Effect, Enqueue, Expire, Reject
+from tokenweir.core.decision import (
+    Admit,
+    Dispatch,
+    DriftAlarm,
+    Effect,
+    Enqueue,
+    Expire,
+    PauseChanged,
+    Reject,
+)
 from tokenweir.core.mode import Mode
 from tokenweir.core.reasons import ReasonCode
 from tokenweir.core.request import Outcome, Request, Usage
@@ -301,6 +310,9 @@ class PoolDriver:
             self._events.waited(effect.queue_wait_ns)
             if waiter is not None and not waiter.done():
                 waiter.set_result(effect.reject)
+        elif isinstance(effect, PauseChanged):
+            state = "resumes" if effect.cause is None else f"pauses: {effect.cause.value}"
+            _logger.info("pool %s: background work %s", self.name, state)
         elif isinstance(effect, DriftAlarm):
             self._events.drift_alarm(effect.replica)
             _logger.debug("replica %s: drift of %d tokens", effect.replica, effect.drift_tokens)

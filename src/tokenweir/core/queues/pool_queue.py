@@ -69,6 +69,8 @@ class PoolQueue:
         # In order of arrival; read by the owner, written here only.
         self.entries: dict[TicketId, QueueEntry] = {}
         self.bands = {priority: Band(fairness()) for priority in Priority}
+        # Nobody who waits in these is next; set by the owner.
+        self.paused: frozenset[Priority] = frozenset()
         self._ordering = ordering
         self._tenants = tenants
         self._credit_tokens = dict.fromkeys(Priority, 0.0)
@@ -187,7 +189,7 @@ class PoolQueue:
         """Return who is next, or None."""
         top: Head | None = None
         for priority, band in self.bands.items():
-            if not band.lines:
+            if not band.lines or priority in self.paused:
                 continue
             entry = band.head()
             if entry is None:
