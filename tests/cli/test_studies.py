@@ -71,6 +71,10 @@ def test_hysteresis_when_a_person_runs_it_then_area_and_steps_are_shown() -> Non
         (("hysteresis", "--jobs", "0"), "--jobs 0"),
         (("arena", "--fairness", "luck"), "vtc, sfq, round_robin, fcfs"),
         (("arena", "--seeds", "0"), "--seeds 0"),
+        (("flood", "quiet", "--flood", "0"), "--flood 0"),
+        (("flood", "quiet", "--for", "120m"), "--for 7200s"),
+        (("flood", "pair", "--trace", "azure-conv"), "servegen-cheap, servegen-costly"),
+        (("flood", "pair", "--load", "x"), "--load 'x'"),
         (("tune", "nowhere.csv"), "nowhere.csv"),
         (("tune", "azure-conv", "--knobs", "volume"), "headroom, lengths"),
         (("tune", "azure-conv", "--policy", "magic"), "none, concurrency, aimd"),
@@ -94,6 +98,11 @@ def test_study_when_a_word_is_wrong_then_one_line_says_what_is_allowed(
         CLIMB,
         TUNE,
         ("arena", "--fairness", "vtc", "--seeds", "1"),
+        ("flood", "quiet", "--for", "20s", "--seeds", "1"),
+        (
+            *("flood", "pair", "--trace", "servegen-costly", "--requests", "8500"),
+            *("--profile", "8b-h100", "--load", "2"),
+        ),
         (
             *("sweep", "--requests", "200", "--warmup", "100", "--cooldown", "50"),
             *("--load", "0.7,2", "--policy", "predictive,concurrency*", "--tune-requests", "100"),

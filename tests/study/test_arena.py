@@ -13,12 +13,23 @@ from tokenweir.study.arena.report import arena_page
 from tokenweir.study.arena.run import SMALL_BELOW, arena_document, arena_experiment, rows_from
 from tokenweir.study.arena.served import Served, measured
 from tokenweir.study.arena.tables import TARGETS, arena_table, verdicts
+from tokenweir.study.report.page import Page
 
 
 def served(*rows: tuple[str, float, float, float, int, int]) -> Served:
     """Return requests as (tenant, arrival, first token, end, prompt, output)."""
     columns = [np.array(column, dtype=np.float64) for column in list(zip(*rows, strict=True))[1:]]
     return Served(tuple(row[0] for row in rows), *columns)
+
+
+def page_text(page: Page) -> str:
+    """Return all cells and cards of a page."""
+    words: list[str] = []
+    for section in page.sections:
+        words += [section.heading, *(card.what for card in section.cards)]
+        if section.table is not None:
+            words += [str(cell) for row in section.table.rows for cell in row]
+    return " ".join(words)
 
 
 def test_max_min_when_some_ask_for_little_then_the_others_share_what_they_leave() -> None:

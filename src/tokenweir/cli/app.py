@@ -14,7 +14,7 @@ __all__ = ["build_app"]
 # In the order in which --help lists them.
 _COMMANDS = (
     *("serve", "demo", "engine", "load", "simulate", "replay", "profile", "bound"),
-    *("sweep", "compare", "hysteresis", "storm", "arena", "tune"),
+    *("sweep", "compare", "hysteresis", "storm", "arena", "flood", "tune"),
 )
 
 

@@ -113,7 +113,11 @@ def _article_workload(segments: tuple[tuple[float, float], ...], seed: int) -> t
 
 
 def run_experiment(
-    experiment: Experiment, *, seed: int, workload: Sequence[Arrival] | None = None
+    experiment: Experiment,
+    *,
+    seed: int,
+    workload: Sequence[Arrival] | None = None,
+    declared: Sequence[int] | None = None,
 ) -> Record:
     """Run one experiment with one seed.
 
@@ -121,13 +125,18 @@ def run_experiment(
         experiment: What to run.
         seed: Of every random stream.
         workload: The experiment's own workload, where the caller has it already.
+        declared: Maxima of its requests, where they are not to be drawn.
     """
     arrivals = workload_of(experiment, seed=seed) if workload is None else workload
     clients = experiment.clients
     ends_s = experiment.segments[-1][0] if experiment.segments else 0.0
     scenario = Scenario(
         arrivals=arrivals,
-        declared=declared_maxima(arrivals, experiment.declared, seed=seed),
+        declared=(
+            declared_maxima(arrivals, experiment.declared, seed=seed)
+            if declared is None
+            else declared
+        ),
         draws=uniforms(seed, "clients", size=(len(arrivals), clients.draws_max)).tolist(),
         profile=experiment.engine,
         end_ns=ns_from_s(ends_s) or arrivals[-1].arrival_ns + 1,

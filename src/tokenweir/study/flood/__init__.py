@@ -1,0 +1,1 @@
+"""What does one tenant's flood cost its neighbours?"""
