@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import importlib
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
+import typer
 
 from tests.cli.command import assert_one_line, run
 from tests.contract import ROW_FIGURES
+from tokenweir.cli.app import COMMANDS
 
 
 def test_simulate_article_when_run_twice_then_the_bytes_are_equal() -> None:
@@ -139,3 +144,24 @@ def test_version_when_asked_then_is_printed_and_nothing_else() -> None:
     assert done.returncode == 0
     assert done.stdout.startswith("tokenweir ")
     assert run("replay", "--help").returncode == 0
+
+
+def test_help_when_no_command_is_asked_for_then_says_of_each_what_it_says_itself() -> None:
+    """The list is made without importing the commands, and is right all the same."""
+    for name, says in COMMANDS.items():
+        app = typer.Typer()
+        importlib.import_module(f"tokenweir.cli.{name}").register(app)
+        (command,) = typer.main.get_group(app).commands.values()
+        assert command.name == name
+        assert (command.help or "").partition("\n\n")[0].replace("\n", " ") == says
+
+
+def test_help_when_no_command_is_asked_for_then_imports_none() -> None:
+    """It answers at once: neither numpy nor a server is there for a list."""
+    code = (
+        "import sys; sys.argv = ['tokenweir']; from tokenweir.cli.app import build_app; "
+        "build_app(); assert not {'numpy', 'aiohttp', 'pydantic'} & set(sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.stderr == ""
+    assert run("--help").stdout.count("Replay a trace under a policy") == 1
