@@ -60,6 +60,7 @@ REPLICAS = [ReplicaId(name) for name in ("one", "two", "three")]
 POOLS: tuple[tuple[int | None, ...], ...] = ((600,), (1_000, 600), (1_000, 600, None))
 LEASE_NS = 10 * S
 ABORT_TIME_NS = 500 * MS
+INTERRUPT_TIME_NS = 200 * MS
 LIMITS = QueueLimits(items_max=4, debt_tokens_max=1_200, wait_ns_max=5 * S)
 # The first replica's engine is known: 12 ms a step, 2 ms more per sequence and 1 ms more per 100
 # tokens of context, so that seats, pace and prompts all come to bind. The others' is not.
@@ -165,7 +166,9 @@ class AdmitterMachine(RuleBasedStateMachine):
             queue=dataclasses.replace(LIMITS, first_token_slo_ns=first_token_slo_ns),
             guards=GUARDS,
             ledger=LedgerConfig(
-                lease_ns=LEASE_NS if has_leases else None, abort_time_ns=ABORT_TIME_NS
+                lease_ns=LEASE_NS if has_leases else None,
+                abort_time_ns=ABORT_TIME_NS,
+                interrupt_time_ns=INTERRUPT_TIME_NS,
             ),
             rate_hint_tokens_per_s=data.draw(st.sampled_from([None, 500.0])),
         )
@@ -627,7 +630,8 @@ class AdmitterMachine(RuleBasedStateMachine):
         assert settlement == expected
         self.settled[reservation_id] = settlement
         if outcome.is_early:
-            self.draining.append((self.now_ns + ABORT_TIME_NS, hold))
+            drains_ns = INTERRUPT_TIME_NS if outcome is Outcome.INTERRUPTED else ABORT_TIME_NS
+            self.draining.append((self.now_ns + drains_ns, hold))
 
     def advance(self) -> None:
         """Advance both worlds; the effects must be those that the model expects, in order."""

@@ -15,6 +15,7 @@ GOLDEN = {
     "overload_prefill": 429,
     "overload_pace": 429,
     "class_paused": 429,
+    "interrupted": 429,
     "queue_full": 429,
     "queue_displaced": 429,
     "tenant_concurrency": 429,

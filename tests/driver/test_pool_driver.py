@@ -1,6 +1,7 @@
 """The driver carries out what the core decides, and gives back whatever a caller drops."""
 
 import asyncio
+import dataclasses
 import random
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
@@ -12,13 +13,14 @@ from hypothesis import strategies as st
 from tests.polling import eventually
 from tokenweir.core.admitter import Admitter
 from tokenweir.core.admitter_config import AdmitterConfig
+from tokenweir.core.classes import CLASSES, Interruptible
 from tokenweir.core.decision import Reject
 from tokenweir.core.ledger import LedgerConfig, Settlement
 from tokenweir.core.mode import Mode
 from tokenweir.core.policy import policy
 from tokenweir.core.queues import QueueLimits
 from tokenweir.core.reasons import ReasonCode
-from tokenweir.core.request import Outcome, Request, Usage
+from tokenweir.core.request import Outcome, Priority, Request, Usage
 from tokenweir.core.signals import Signals
 from tokenweir.core.units import NS_PER_MS, NS_PER_S, Nanos, ReplicaId
 from tokenweir.driver.flight import Flight
@@ -45,6 +47,7 @@ class Events:
     settlements: list[Settlement] = field(default_factory=list)
     lost: int = 0
     first_tokens: int = 0
+    interrupted_begun: list[bool] = field(default_factory=list)
     observed: list[ReasonCode] = field(default_factory=list)
 
     def decided(self, verdict: Verdict, reason: ReasonCode) -> None: ...
@@ -59,6 +62,9 @@ class Events:
 
     def settled(self, settlement: Settlement) -> None:
         self.settlements.append(settlement)
+
+    def interrupted(self, *, was_begun: bool) -> None:
+        self.interrupted_begun.append(was_begun)
 
     def lease_lost(self, replica: ReplicaId) -> None:
         self.lost += 1
@@ -382,3 +388,137 @@ async def test_bypass_when_toggled_twice_then_the_mode_before_it_is_back(
     assert pool.driver.mode is Mode.BYPASS
     pool.driver.toggle_bypass()
     assert pool.driver.mode is mode
+
+
+def bench_of_classes(interruptible: Interruptible, *, items: int = 10) -> Bench:
+    """A pool of 1,000 tokens in which urgent requests need not wait for an end of P2."""
+    classes = dict(CLASSES)
+    classes[Priority.P2] = dataclasses.replace(
+        classes[Priority.P2], interruptible=interruptible, ceiling_fraction=1.0
+    )
+    clock, events = HandClock(), Events()
+    config = AdmitterConfig(
+        queue=QueueLimits(items_max=items, classes=classes),
+        ledger=LedgerConfig(abort_time_ns=0),
+        rate_hint_tokens_per_s=100.0,
+    )
+    core = Admitter(policy("ledger"), rng=random.Random(7), config=config)
+    core.add_replica(REPLICA, kv_tokens=1_000)
+    return Bench(PoolDriver("p", core, clock=clock, events=events), clock, core, events)
+
+
+def classed(name: str, priority: Priority) -> Request:
+    """A request of 900 tokens."""
+    return Request(name, 890, 10, priority=priority)
+
+
+async def test_flight_when_put_back_then_its_owner_is_called_and_gets_another() -> None:
+    """The time to the first token counts from when it came first."""
+    pool = bench_of_classes(Interruptible.BEFORE_FIRST_BYTE)
+    pool.driver.start()
+    batch = await pool.driver.admit(classed("batch", Priority.P2))
+    assert isinstance(batch, Flight)
+    calls: list[bool] = []
+    batch.on_interrupt = lambda: calls.append(batch.is_stopped)
+    pool.clock.now_ns += NS_PER_S
+    urgent = await pool.driver.admit(classed("urgent", Priority.P0))
+    assert isinstance(urgent, Flight)
+    assert calls == [True]
+    assert not batch.is_open
+    assert pool.events.interrupted_begun == [False]
+    # Closing it again, as a finally does, closes nothing of what is to come.
+    batch.settle(Usage(1, 1), outcome=Outcome.CANCELLED)
+    again = asyncio.create_task(pool.driver.wait_again(batch))
+    await asyncio.sleep(0)
+    urgent.settle(Usage(890, 10), outcome=Outcome.FINISHED)
+    flight = await again
+    assert isinstance(flight, Flight)
+    assert flight.arrived_ns == batch.arrived_ns
+    assert flight.reservation_id == batch.reservation_id
+    flight.settle(Usage(890, 10), outcome=Outcome.FINISHED)
+    assert pool.driver.snapshot().used_tokens == 0
+    assert pool.driver.open_count() == 0
+    pool.driver.stop()
+
+
+@pytest.mark.parametrize("moment", ["waits", "dispatched"])
+async def test_flight_when_put_back_and_abandoned_then_its_place_is_given_up(moment: str) -> None:
+    """Its owner's caller left meanwhile: neither a place nor a hold stays behind."""
+    pool = bench_of_classes(Interruptible.BEFORE_FIRST_BYTE)
+    pool.driver.start()
+    batch = await pool.driver.admit(classed("batch", Priority.P2))
+    assert isinstance(batch, Flight)
+    pool.driver.abandon(batch)
+    assert batch.is_open
+    urgent = await pool.driver.admit(classed("urgent", Priority.P0))
+    assert isinstance(urgent, Flight)
+    if moment == "dispatched":
+        urgent.settle(Usage(890, 10), outcome=Outcome.FINISHED)
+        assert pool.driver.open_count() == 1
+    pool.driver.abandon(batch)
+    urgent.settle(Usage(890, 10), outcome=Outcome.FINISHED)
+    assert pool.driver.snapshot().queued == 0
+    assert pool.driver.snapshot().used_tokens == 0
+    assert pool.driver.open_count() == 0
+    pool.driver.stop()
+
+
+async def test_waiter_when_dispatched_put_back_and_cancelled_then_nothing_is_held() -> None:
+    """Its flight was put back before it could be taken."""
+    pool = bench_of_classes(Interruptible.BEFORE_FIRST_BYTE)
+    pool.driver.start()
+    first = await pool.driver.admit(classed("first", Priority.P1))
+    assert isinstance(first, Flight)
+    waiter = asyncio.create_task(pool.driver.admit(classed("batch", Priority.P2)))
+    await asyncio.sleep(0)
+    assert pool.driver.snapshot().queued == 1
+    first.settle(Usage(890, 10), outcome=Outcome.FINISHED)
+    # Dispatched, and not resumed yet.
+    urgent = pool.driver._arrive(classed("urgent", Priority.P0), now_ns=pool.clock())
+    assert isinstance(urgent, asyncio.Future)
+    waiter.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiter
+    flight = await urgent
+    assert isinstance(flight, Flight)
+    flight.settle(Usage(890, 10), outcome=Outcome.FINISHED)
+    assert pool.driver.snapshot().queued == 0
+    assert pool.driver.snapshot().used_tokens == 0
+    assert pool.driver.open_count() == 0
+    pool.driver.stop()
+
+
+@pytest.mark.parametrize(
+    ("interruptible", "is_streamed", "is_told"),
+    [
+        (Interruptible.ALWAYS, True, True),
+        (Interruptible.ALWAYS, False, False),
+        (Interruptible.BEFORE_FIRST_BYTE, True, False),
+    ],
+)
+async def test_flight_when_its_client_reads_already_then_told_or_spared(
+    interruptible: Interruptible, is_streamed: bool, is_told: bool
+) -> None:
+    """Only a stream, and only where its class says so; the core need not know that it began."""
+    pool = bench_of_classes(interruptible)
+    pool.driver.start()
+    batch = await pool.driver.admit(classed("batch", Priority.P2))
+    assert isinstance(batch, Flight)
+    batch.is_begun, batch.is_streamed, batch.output_tokens = True, is_streamed, 4
+    asking = asyncio.create_task(pool.driver.admit(classed("urgent", Priority.P0)))
+    await asyncio.sleep(0)
+    assert batch.is_open is not is_told
+    assert batch.again is None
+    if is_told:
+        assert batch.interrupted is not None
+        assert batch.interrupted.reason is ReasonCode.INTERRUPTED
+        assert batch.interrupted.advised_ns is not None
+        (settlement,) = pool.events.settlements
+        assert (settlement.outcome, settlement.usage) == (Outcome.INTERRUPTED, Usage(890, 4))
+    else:
+        batch.settle(Usage(890, 10), outcome=Outcome.FINISHED)
+    urgent = await asking
+    assert isinstance(urgent, Flight)
+    urgent.settle(Usage(890, 10), outcome=Outcome.FINISHED)
+    assert pool.driver.snapshot().used_tokens == 0
+    pool.driver.stop()

@@ -88,14 +88,22 @@ class Upstream:
 class Bench:
     """A gateway's inside without sockets."""
 
-    def __init__(self, kind: str) -> None:
-        config = AdmitterConfig(ledger=LedgerConfig(abort_time_ns=0))
-        two = dataclasses.replace(policy("concurrency"), capacity=Concurrency(in_flight_max=2))
-        self.core = Admitter(two, rng=random.Random(3), config=config)
+    def __init__(
+        self,
+        kind: str,
+        *,
+        config: AdmitterConfig | None = None,
+        in_flight_max: int = 2,
+        driver: type[PoolDriver] = PoolDriver,
+    ) -> None:
+        config = config or AdmitterConfig(ledger=LedgerConfig(abort_time_ns=0))
+        capacity = Concurrency(in_flight_max=in_flight_max)
+        few = dataclasses.replace(policy("concurrency"), capacity=capacity)
+        self.core = Admitter(few, rng=random.Random(3), config=config)
         self.core.add_replica(REPLICA)
         metrics = PrometheusMetrics()
         events = metrics.add_pool("p")
-        self.driver = PoolDriver("p", self.core, clock=monotonic_clock, events=events)
+        self.driver = driver("p", self.core, clock=monotonic_clock, events=events)
         self.upstream = Upstream(kind)
         pool: Any = _Pool(self.driver, events, {REPLICA: self.upstream})
         pools: Any = _Pools(Route(pool, output_tokens_max=100, path=None, model=None))

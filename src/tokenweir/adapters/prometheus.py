@@ -49,6 +49,7 @@ class PoolMetrics:
         self.decisions: Counter[tuple[Verdict, ReasonCode]] = Counter()
         self.observed: Counter[ReasonCode] = Counter()
         self.settles: Counter[tuple[str, bool]] = Counter()
+        self.interruptions: Counter[bool] = Counter()
         self.output_tokens = 0
         self.prompt_tokens = 0
         self.leases_lost: Counter[ReplicaId] = Counter()
@@ -82,6 +83,10 @@ class PoolMetrics:
         self.output_tokens += usage.output_tokens
         if usage.tokens:
             self._ratio.observe(settlement.over_reservation_ratio)
+
+    def interrupted(self, *, was_begun: bool) -> None:
+        """Count an interruption."""
+        self.interruptions[was_begun] += 1
 
     def lease_lost(self, replica: ReplicaId) -> None:
         """Count a lost lease."""
@@ -164,6 +169,9 @@ class PrometheusMetrics(Collector):
             "observed_refusals", "Refusals that observe mode let through.", "pool", "reason"
         )
         settles = _counter("settles", "Closed reservations.", "pool", "outcome", "late")
+        interruptions = _counter(
+            "interruptions", "Running requests that gave way to more urgent ones.", "pool", "begun"
+        )
         prompt = _counter("prompt_tokens", "Prompt tokens of closed reservations.", "pool")
         output = _counter("output_tokens", "Output tokens of closed reservations.", "pool")
         leases = _counter("leases_lost", "Holds taken back unrenewed.", "pool", "replica")
@@ -177,6 +185,8 @@ class PrometheusMetrics(Collector):
                 observed.add_metric((pool, reason.value), count)
             for (outcome, is_late), count in metrics.settles.items():
                 settles.add_metric((pool, outcome, str(is_late).lower()), count)
+            for was_begun, count in metrics.interruptions.items():
+                interruptions.add_metric((pool, str(was_begun).lower()), count)
             prompt.add_metric((pool,), metrics.prompt_tokens)
             output.add_metric((pool,), metrics.output_tokens)
             for replica, count in metrics.leases_lost.items():
@@ -185,7 +195,8 @@ class PrometheusMetrics(Collector):
                 alarms.add_metric((pool, replica), count)
             for (replica, fault), count in metrics.upstream_faults.items():
                 faults.add_metric((pool, replica, fault.value), count)
-        yield from (decisions, observed, settles, prompt, output, leases, alarms, faults)
+        yield from (decisions, observed, settles, interruptions)
+        yield from (prompt, output, leases, alarms, faults)
 
 
 _REPLICA_GAUGES: tuple[tuple[str, str, Callable[[AccountView], float | None]], ...] = (

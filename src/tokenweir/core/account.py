@@ -7,14 +7,16 @@ far, what is draining after an early end, and the unattributed term of calibrati
 
 from __future__ import annotations
 
+import copy
 from collections import deque
 
 from tokenweir.core.aimd import AimdConfig, AimdLimit
 from tokenweir.core.batch_peak import BatchPeak
 from tokenweir.core.calibration import Calibration, CalibrationConfig
 from tokenweir.core.headroom import Headroom, HeadroomConfig
-from tokenweir.core.profile import EngineProfile
+from tokenweir.core.profile import EngineProfile, attention_pairs
 from tokenweir.core.reading import Reading
+from tokenweir.core.reservation import Reservation
 from tokenweir.core.signals import Signals
 from tokenweir.core.slowness import Slowness
 from tokenweir.core.units import NS_PER_MS, NS_PER_S, Nanos, ReplicaId
@@ -136,6 +138,46 @@ class Account:
     def unloaded_first_token_ns(self, prompt_tokens: int) -> Nanos:
         """Return how long the idle engine needs for a first token, 0 where nobody knows."""
         return self.profile.unloaded_first_token_ns(prompt_tokens) if self.profile else 0
+
+    def copy(self) -> Account:
+        """Return one for a trial, from which reservations can be taken out. Cost O(n)."""
+        other = copy.copy(self)
+        other.reading = self.reading.copy()
+        other.batch = None if self.batch is None else self.batch.copy()
+        return other
+
+    def put_in(self, reservation: Reservation, *, now_ns: Nanos) -> None:
+        """Add what a reservation holds, which begins now."""
+        reservation_id, estimate = reservation.reservation_id, reservation.estimate
+        self.in_flight += 1
+        self.reserved_tokens += estimate.prompt_tokens + estimate.output_tokens
+        self.held_tokens += estimate.prompt_tokens
+        self.held_prompt_tokens += estimate.prompt_tokens
+        self.reading.add(
+            reservation_id,
+            tokens=estimate.unread_tokens,
+            pairs=attention_pairs(estimate.prompt_tokens, cached_tokens=estimate.cached_tokens),
+            now_ns=now_ns,
+        )
+        if self.batch is not None:
+            self.batch.add(
+                reservation_id,
+                held_tokens=estimate.prompt_tokens,
+                remaining=estimate.output_tokens,
+            )
+
+    def take_out(self, reservation: Reservation, *, now_ns: Nanos) -> None:
+        """Take away what a reservation holds, which ends now."""
+        self.in_flight -= 1
+        self.reserved_tokens -= reservation.estimate.tokens
+        self.held_tokens -= reservation.held_tokens
+        self.held_prompt_tokens -= reservation.estimate.prompt_tokens
+        if reservation.is_prefilling:
+            self.reading.remove(reservation.reservation_id, now_ns=now_ns)
+        else:
+            self.decoding -= 1
+        if self.batch is not None:
+            self.batch.remove(reservation.reservation_id)
 
     def note_entry(self) -> None:
         """Note that a request was sent there; its sums are in already."""

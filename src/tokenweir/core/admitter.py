@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 
 from tokenweir.core.account import Account
@@ -35,6 +36,7 @@ from tokenweir.core.entrance import Entrance
 from tokenweir.core.errors import ContractError
 from tokenweir.core.fairness import fairness_row
 from tokenweir.core.gates import Candidate, first_refusal
+from tokenweir.core.interrupting import Interrupting, entry_again
 from tokenweir.core.ledger import Ledger, Settlement
 from tokenweir.core.mode import Mode
 from tokenweir.core.open_requests import OpenRequest, OpenRequests
@@ -96,6 +98,9 @@ class Admitter:
         self._open = OpenRequests(self.config.tenants)
         self._entrance = Entrance(
             policy, self.config, queue=self._queue, holdings=self._open.holdings
+        )
+        self._interrupting = Interrupting(
+            self.config, ledger=self._ledger, opened=self._open, entrance=self._entrance
         )
         self._refusing = Refusing(self.config, rng=rng, desk=self._desk, counts=self.counts)
         self._pending: list[Effect] = []
@@ -221,9 +226,11 @@ class Admitter:
         self._change(now_ns)
         was_open = reservation_id in self._ledger
         settlement = self._ledger.settle(reservation_id, usage, outcome=outcome, now_ns=now_ns)
-        if was_open:
+        is_interrupted = outcome is Outcome.INTERRUPTED
+        if was_open and not is_interrupted:
             self._rate.note_closed(settlement.reserved_tokens, now_ns=now_ns)
-        closed = self._open.close(reservation_id, usage=usage)
+        # What was taken away from its tenant is not its to pay.
+        closed = self._open.close(reservation_id, usage=_NOTHING if is_interrupted else usage)
         if closed is not None and self._predicted is not None:
             self._predicted.learn(
                 closed.request, usage, outcome=outcome, forecast=closed.forecast, now_ns=now_ns
@@ -235,6 +242,46 @@ class Admitter:
         self._change(now_ns)
         self._ledger.release(reservation_id, now_ns=now_ns)
         self._open.close(reservation_id, usage=_NOTHING)
+
+    def put_back(self, reservation_id: ReservationId, *, now_ns: Nanos) -> Reject | None:
+        """Let an interrupted request wait again, as old as it is; its tenant gets all back.
+
+        Its id and ticket are those of before.
+
+        Returns:
+            None where it waits, or its refusal where the queue has no room for it.
+
+        Raises:
+            ContractError: It is not open, or nobody interrupted it.
+        """
+        self._change(now_ns)
+        opened = self._open.get(reservation_id)
+        if opened is None or not opened.is_interrupted:
+            raise ContractError(f"reservation {reservation_id} is not interrupted")
+        self._ledger.interrupt(reservation_id, now_ns=now_ns)
+        self._open.close(reservation_id, usage=_NOTHING)
+        request, estimate = opened.request, opened.estimate
+        if not self._queue.has_room(estimate, request.priority):
+            reject = self._reject(ReasonCode.INTERRUPTED, estimate, request=request)
+            self._note_refusal(request, reject, is_enforced=True)
+            return reject
+        self.counts["put_back"] += 1
+        self._queue.push(
+            entry_again(
+                opened,
+                wait_ns_max=self.config.queue.wait_ns_max_of(request.priority),
+                size_tokens=self._mean_tokens(request, estimate) if self._is_sized else 0.0,
+                now_ns=now_ns,
+            )
+        )
+        return None
+
+    def spare(self, reservation_id: ReservationId, *, now_ns: Nanos) -> None:
+        """Let an interrupted request run on, for good: its answer is on its way already."""
+        self._change(now_ns)
+        opened = self._open.get(reservation_id)
+        if opened is not None:
+            opened.is_interrupted, opened.is_spared = False, True
 
     def cancel(self, ticket_id: TicketId, *, now_ns: Nanos) -> bool:
         """Take a request out of the queue; returns whether it was still there."""
@@ -295,7 +342,7 @@ class Admitter:
                 if self._look_at_pressure(has_come=False):
                     self._dispatch()
         else:
-            self._entrance.short_class = None
+            self._entrance.short_head = None
         if not self._pending:
             return ()
         effects = tuple(self._pending)
@@ -304,7 +351,11 @@ class Admitter:
 
     def next_wakeup_ns(self) -> Nanos | None:
         """Return when ``advance`` has something to do though nobody called, or None."""
+        head = self._entrance.short_head if self._queue.entries else None
+        presses_ns = None if head is None else self._interrupting.due_ns(head)
         times = (
+            # What is due already depends on something else.
+            presses_ns if presses_ns is not None and presses_ns > self._now_ns else None,
             self._ledger.next_wakeup_ns(),
             self._queue.next_expiry_ns(),
             self._entrance.room_ns(now_ns=self._now_ns) if self._queue.entries else None,
@@ -405,16 +456,25 @@ class Admitter:
             queue.displaceable(estimate, priority=priority, tenant=request.tenant) is None
         ):
             return refuse(ReasonCode.QUEUE_FULL)
-        prospect = self._waits.prospect(
+        expect = partial(
+            self._waits.prospect,
             entry,
             queue,
-            look=self._look(shortage),
             slo_fraction=self.config.guards.slo_fraction,
             wait_fraction=self._wait_fraction(),
         )
+        look = self._look(shortage)
+        prospect = expect(look=look)
         self._waits.note(is_refused=not prospect.is_in_time)
         if prospect.is_in_time and prospect.is_before_deadline:
             return entry, prospect
+        if self._interrupting.could_help(request, shortage, ahead=prospect.ahead):
+            # No service rate tells how long that takes.
+            freed_ns = self._ledger.interrupt_time_ns
+            helped = expect(look=replace(look, rate_tokens_per_s=None))
+            if helped.is_in_time and entry.expires_ns > now_ns + freed_ns:
+                entry.is_pressing = True
+                return entry, replace(helped, wait_ns=freed_ns)
         reason = shortage.reason
         if prospect.is_in_time:
             reason = ReasonCode.DEADLINE_UNREACHABLE
@@ -464,7 +524,7 @@ class Admitter:
         estimate: Estimate,
         *,
         account: Account,
-        band: Priority | None = None,
+        entry: QueueEntry | None = None,
         reason: ReasonCode = ReasonCode.FITS,
         overridden: Reject | Enqueue | None = None,
     ) -> Admit:
@@ -480,17 +540,22 @@ class Admitter:
         )
         self._entrance.forget()
         self.counts["admitted"] += 1
-        fairness = self._queue.bands[request.priority if band is None else band].fairness
         opened = OpenRequest(
             request,
             estimate,
-            fairness,
+            self._queue.bands[request.priority if entry is None else entry.band].fairness,
             charged_output_tokens=estimate.output_tokens,
+            arrived_ns=self._now_ns,
+            due_ns=self._now_ns + self.config.queue.wait_ns_bound(request.priority),
             forecast=forecast,
         )
+        if entry is not None:
+            opened.arrived_ns = entry.first_ns
+            opened.waited_ns = self._now_ns - entry.enqueued_ns
+            opened.due_ns, opened.interruptions = entry.due_ns, entry.interruptions
         self._open.open(reservation_id, opened)
         self._refusing.charges.note_entered(request.tenant)
-        if self._desk is not None:
+        if self._desk is not None and not opened.interruptions:
             self._desk.note_admitted(request, cost_tokens=estimate.tokens, now_ns=self._now_ns)
         return Admit(reservation_id, account.replica, estimate.tokens, reason, overridden)
 
@@ -600,13 +665,17 @@ class Admitter:
         queue, entrance = self._queue, self._entrance
         while (entrant := entrance.next(self.mode, now_ns=self._now_ns)) is not None:
             entry, account = entrant
-            band = entry.band
             queue.take(entry)
-            admit = self._admit(entry.request, entry.estimate, account=account, band=band)
+            admit = self._admit(entry.request, entry.estimate, account=account, entry=entry)
             wait_ns = self._now_ns - entry.enqueued_ns
             self._pending.append(Dispatch(entry.ticket_id, admit, wait_ns))
-        if entrance.short_class is not None:
+        head = entrance.short_head
+        if head is not None:
             self._rate.note_short(now_ns=self._now_ns)
+            if self.mode is Mode.ENFORCE:
+                victims = self._interrupting.victims(head, now_ns=self._now_ns)
+                self.counts["interrupted"] += len(victims)
+                self._pending += victims
         queue.unpark()
 
     def _look_at_pressure(self, *, has_come: bool) -> bool:

@@ -47,6 +47,14 @@ class BatchPeak:
         """Add up what all hold now. Cost O(n)."""
         return int(self._held[: len(self._ids)].sum())
 
+    def copy(self) -> BatchPeak:
+        """Return one that can be changed without changing this. Cost O(n)."""
+        other = BatchPeak()
+        other._slots, other._ids = dict(self._slots), list(self._ids)
+        other._held, other._remaining = self._held.copy(), self._remaining.copy()
+        other._ranks, other._peak_tokens = self._ranks, self._peak_tokens
+        return other
+
     def add(self, reservation_id: ReservationId, *, held_tokens: int, remaining: int) -> None:
         """Let a request in that holds so much and will produce so much more."""
         slot = len(self._ids)

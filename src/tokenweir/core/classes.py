@@ -15,16 +15,28 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import Enum
 from types import MappingProxyType
 
 from tokenweir.core.errors import ConfigError
 from tokenweir.core.request import PRIORITIES, Priority
 from tokenweir.core.units import NS_PER_MS, NS_PER_S, Nanos
 
-__all__ = ["CLASSES", "ClassDemand", "ClassLimits"]
+__all__ = ["CLASSES", "ClassDemand", "ClassLimits", "Interruptible"]
 
 _DEMAND_MEMORY_NS = 60 * NS_PER_S
 _NEVER_NS = -(1 << 62)
+
+
+class Interruptible(Enum):
+    """How far a running request may be interrupted."""
+
+    # Members are single objects; Enum's own hash costs a Python call at every look-up.
+    __hash__ = object.__hash__
+
+    NEVER = "never"
+    BEFORE_FIRST_BYTE = "before_first_byte"
+    ALWAYS = "always"
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +50,8 @@ class ClassLimits:
         items_max: Entries, or None for the queue's own bound alone.
         debt_tokens_max: Sum of estimates, or None for the queue's own bound alone.
         is_interactive: Whether a first token must come within the queue's SLO.
+        interruptible: How far a running request of it may give way to one of an interactive class
+            above that would be refused otherwise (see ``interrupting``).
         is_pausable: Whether it pauses while the interactive classes above need the pool.
     """
 
@@ -48,6 +62,7 @@ class ClassLimits:
     debt_tokens_max: int | None = None
     is_interactive: bool = True
     is_pausable: bool = False
+    interruptible: Interruptible = Interruptible.NEVER
 
     def __post_init__(self) -> None:
         """Check ranges."""
@@ -78,12 +93,14 @@ CLASSES: Mapping[Priority, ClassLimits] = MappingProxyType({
         floor_fraction=0.05,
         wait_ns_max=30 * NS_PER_S,
         is_interactive=False,
+        interruptible=Interruptible.BEFORE_FIRST_BYTE,
     ),
     Priority.P3: ClassLimits(
         ceiling_fraction=0.70,
         wait_ns_max=600 * NS_PER_S,
         is_interactive=False,
         is_pausable=True,
+        interruptible=Interruptible.BEFORE_FIRST_BYTE,
     ),
 })
 

@@ -24,6 +24,7 @@ __all__ = [
     "Effect",
     "Enqueue",
     "Expire",
+    "Interrupt",
     "LeaseLost",
     "PauseChanged",
     "Reject",
@@ -147,6 +148,20 @@ class LeaseLost:
 
 
 @dataclass(frozen=True, slots=True)
+class Interrupt:
+    """A running request gives way to a more urgent one: its engine must stop working on it.
+
+    What has not given its client anything is put back (``Admitter.put_back``). What has is settled
+    as ``Outcome.INTERRUPTED`` and its client told, where ``may_break``; else it is spared
+    (``Admitter.spare``).
+    """
+
+    reservation_id: ReservationId
+    replica: ReplicaId
+    may_break: bool
+
+
+@dataclass(frozen=True, slots=True)
 class DriftAlarm:
     """Engine and ledger have disagreed by more than the bound for longer than the patience."""
 
@@ -161,4 +176,4 @@ class PauseChanged:
     cause: PauseCause | None
 
 
-Effect: TypeAlias = Dispatch | Expire | LeaseLost | DriftAlarm | PauseChanged
+Effect: TypeAlias = Dispatch | Expire | Interrupt | LeaseLost | DriftAlarm | PauseChanged

@@ -21,7 +21,7 @@ from tokenweir.core.mode import Mode
 from tokenweir.core.pausing import Pausing
 from tokenweir.core.placement import place, roomiest
 from tokenweir.core.policy import Policy
-from tokenweir.core.queues import PoolQueue, QueueEntry
+from tokenweir.core.queues import Head, PoolQueue, QueueEntry
 from tokenweir.core.reasons import ReasonCode
 from tokenweir.core.request import Priority, Request
 from tokenweir.core.tenants import Share, TenantHoldings
@@ -40,7 +40,7 @@ class Entrance:
         accounts: Of all replicas; set by the owner.
         demand: Which classes were asked for lately.
         pausing: Whether background work enters.
-        short_class: Class of who was next at the last look and did not fit, None where all did.
+        short_head: Who was next at the last look and did not fit, None where all did.
         short_of: What was missing then, None where nothing was or no replica is healthy.
     """
 
@@ -63,7 +63,7 @@ class Entrance:
         self.accounts: Sequence[Account] = ()
         self.demand = ClassDemand(config.queue.classes)
         self.pausing = Pausing(config.pause, config.queue.classes)
-        self.short_class: Priority | None = None
+        self.short_head: Head | None = None
         self.short_of: ReasonCode | None = None
         self._policy = policy
         self._guards = config.guards
@@ -77,14 +77,28 @@ class Entrance:
         self._head_shortage = None
 
     def place(
-        self, estimate: Estimate, priority: Priority, *, tenant: str, now_ns: Nanos
+        self,
+        estimate: Estimate,
+        priority: Priority,
+        *,
+        tenant: str,
+        now_ns: Nanos,
+        on: Account | None = None,
     ) -> Account | Shortage:
-        """Return the replica that takes a request now, else the least that is missing."""
+        """Return the replica that takes a request now, else the least that is missing.
+
+        Args:
+            estimate: Of the request.
+            priority: With whose ceiling it may enter.
+            tenant: Whose it is.
+            now_ns: Monotonic time.
+            on: The only replica to ask; all where it is not given.
+        """
         if priority in self.pausing.paused:
             return _PAUSED
         return place(
             estimate,
-            self.accounts,
+            self.accounts if on is None else (on,),
             policy=self._policy,
             guards=self._guards,
             now_ns=now_ns,
@@ -135,11 +149,11 @@ class Entrance:
                 )
             if isinstance(placed, Account):
                 return entry, placed
-            self.short_class = entry.request.priority
+            self.short_head = head
             self._head_shortage = placed
             self.short_of = None if placed is None else placed.reason
             return None
-        self.short_class = self.short_of = None
+        self.short_head = self.short_of = None
         return None
 
     def look_at_pressure(self, *, has_come: bool, now_ns: Nanos) -> bool:
@@ -152,7 +166,7 @@ class Entrance:
         bands = self._queue.bands
         has_changed = self.pausing.update(
             self.accounts,
-            short=self.short_class,
+            short=self.short_head.entry.request.priority if self.short_head else None,
             is_waiting=has_come or any(bands[p].lines for p in self.pausing.classes),
             demand=self.demand,
             now_ns=now_ns,

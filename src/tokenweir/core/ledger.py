@@ -13,7 +13,7 @@ renewal by every live owner.
 
 from __future__ import annotations
 
-from collections import deque
+import heapq
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
@@ -24,7 +24,7 @@ from tokenweir.core.cost import Estimate
 from tokenweir.core.errors import ConfigError, ContractError, InvariantError
 from tokenweir.core.feedback import note_end, note_entry, note_first_token, note_pace
 from tokenweir.core.headroom import HeadroomConfig
-from tokenweir.core.profile import EngineProfile, attention_pairs
+from tokenweir.core.profile import EngineProfile
 from tokenweir.core.request import Outcome, Usage
 from tokenweir.core.reservation import HOLDING, Event, Reservation, State
 from tokenweir.core.signals import Signals
@@ -41,11 +41,15 @@ class LedgerConfig:
         lease_ns: A reservation that is not renewed for this long is lost; None where owner and
             ledger die together, as in a simulation.
         abort_time_ns: How long KV stays draining after an early end; at most 1 s.
+        interrupt_time_ns: The same after an interruption, where that is shorter; an engine drops a
+            request at one of its next steps. Somebody urgent waits for it, and if it takes longer
+            waits for the rest inside the engine.
         closed_max: Closed reservations remembered, so that a late or second settle is answered.
     """
 
     lease_ns: Nanos | None = 10 * NS_PER_S
     abort_time_ns: Nanos = 500 * NS_PER_MS
+    interrupt_time_ns: Nanos = 100 * NS_PER_MS
     closed_max: int = 16_384
 
     def __post_init__(self) -> None:
@@ -54,6 +58,10 @@ class LedgerConfig:
             raise ConfigError(f"lease_ns {self.lease_ns} is not allowed, allowed: above 0, or none")
         if not 0 <= self.abort_time_ns <= NS_PER_S:
             raise ConfigError(f"abort_time_ns {self.abort_time_ns} is not allowed, allowed: 0..1 s")
+        if not 0 <= self.interrupt_time_ns <= NS_PER_S:
+            raise ConfigError(
+                f"interrupt_time_ns {self.interrupt_time_ns} is not allowed, allowed: 0..1 s"
+            )
         if self.closed_max < 1:
             raise ConfigError(f"closed_max {self.closed_max} is not allowed, allowed: 1 or more")
 
@@ -100,7 +108,9 @@ class Ledger:
         self._leases: dict[ReservationId, Nanos] = {}
         self._expired: dict[ReservationId, Reservation] = {}
         self._closed: dict[ReservationId, Settlement | None] = {}
-        self._draining: deque[tuple[Nanos, Reservation]] = deque()
+        # A heap of (when, number, whose): interruptions drain sooner than what is cancelled.
+        self._draining: list[tuple[Nanos, int, Reservation]] = []
+        self._drains = 0
 
     def add_replica(
         self,
@@ -173,22 +183,7 @@ class Ledger:
         self._open[reservation_id] = reservation
         if lease_ns is not None:
             self._leases[reservation_id] = lease_expires_ns
-        account.in_flight += 1
-        account.reserved_tokens += estimate.prompt_tokens + estimate.output_tokens
-        account.held_tokens += estimate.prompt_tokens
-        account.held_prompt_tokens += estimate.prompt_tokens
-        account.reading.add(
-            reservation_id,
-            tokens=estimate.unread_tokens,
-            pairs=attention_pairs(estimate.prompt_tokens, cached_tokens=estimate.cached_tokens),
-            now_ns=now_ns,
-        )
-        if account.batch is not None:
-            account.batch.add(
-                reservation_id,
-                held_tokens=estimate.prompt_tokens,
-                remaining=estimate.output_tokens,
-            )
+        account.put_in(reservation, now_ns=now_ns)
         note_entry(reservation, account)
         return reservation
 
@@ -278,12 +273,14 @@ class Ledger:
             return self._settle_again_or_late(reservation_id, usage, outcome=outcome)
         account = self.accounts[reservation.replica]
         note_end(reservation, account, usage=usage, outcome=outcome, now_ns=now_ns)
-        is_early = outcome.is_early and self._config.abort_time_ns > 0
-        reservation.move(Event.SETTLE_EARLY if is_early else Event.SETTLE)
-        self._close(reservation, now_ns=now_ns)
-        if is_early:
-            account.draining_tokens += reservation.held_tokens
-            self._draining.append((now_ns + self._config.abort_time_ns, reservation))
+        if outcome is Outcome.INTERRUPTED:
+            self._close_early(reservation, drains_ns=self.interrupt_time_ns, now_ns=now_ns)
+        elif outcome.is_early:
+            drains_ns = self._config.abort_time_ns
+            self._close_early(reservation, drains_ns=drains_ns, now_ns=now_ns)
+        else:
+            reservation.move(Event.SETTLE)
+            self._close(reservation, now_ns=now_ns)
         settlement = Settlement(reservation_id, reservation.estimate.tokens, usage, outcome)
         self._record(reservation_id, settlement)
         return settlement
@@ -300,6 +297,30 @@ class Ledger:
         reservation.move(Event.RELEASE)
         self._close(reservation, now_ns=now_ns)
         self._record(reservation_id, None)
+
+    def interrupt(self, reservation_id: ReservationId, *, now_ns: Nanos) -> None:
+        """End a hold whose request will be sent again; its id may be used once more.
+
+        Raises:
+            ContractError: It is not open.
+        """
+        reservation = self._open.get(reservation_id)
+        if reservation is None:
+            raise ContractError(f"reservation {reservation_id} is not open, it cannot be put back")
+        self._close_early(reservation, drains_ns=self.interrupt_time_ns, now_ns=now_ns)
+
+    @property
+    def interrupt_time_ns(self) -> Nanos:
+        """How long KV stays draining after an interruption."""
+        return min(self._config.abort_time_ns, self._config.interrupt_time_ns)
+
+    def drained_by(self, replica: ReplicaId, *, then_ns: Nanos) -> int:
+        """Return how much KV of a replica will have drained by then. Cost O(what drains)."""
+        return sum(
+            reservation.held_tokens
+            for due_ns, _, reservation in self._draining
+            if due_ns <= then_ns and reservation.replica == replica
+        )
 
     def expire(self, *, now_ns: Nanos) -> list[Reservation]:
         """Take back every hold whose lease has run out; returns them, oldest first."""
@@ -321,7 +342,7 @@ class Ledger:
         """Let go of KV whose abort time has passed; returns whether anything was let go."""
         has_drained = False
         while self._draining and self._draining[0][0] <= now_ns:
-            _, reservation = self._draining.popleft()
+            _, _, reservation = heapq.heappop(self._draining)
             reservation.move(Event.DRAINED)
             self.accounts[reservation.replica].draining_tokens -= reservation.held_tokens
             has_drained = True
@@ -395,7 +416,7 @@ class Ledger:
         """
         for replica, account in self.accounts.items():
             mine = [r for r in self._open.values() if r.replica == replica]
-            draining = sum(r.held_tokens for _, r in self._draining if r.replica == replica)
+            draining = sum(r.held_tokens for _, _, r in self._draining if r.replica == replica)
             expected = (
                 len(mine),
                 sum(r.estimate.tokens for r in mine),
@@ -437,20 +458,19 @@ class Ledger:
             account.reading.remove(reservation.reservation_id, now_ns=now_ns)
             account.decoding += 1
 
+    def _close_early(self, reservation: Reservation, *, drains_ns: Nanos, now_ns: Nanos) -> None:
+        """End a hold whose KV the engine may keep for a moment."""
+        reservation.move(Event.SETTLE_EARLY if drains_ns else Event.SETTLE)
+        self._close(reservation, now_ns=now_ns)
+        if drains_ns:
+            self.accounts[reservation.replica].draining_tokens += reservation.held_tokens
+            self._drains += 1
+            heapq.heappush(self._draining, (now_ns + drains_ns, self._drains, reservation))
+
     def _close(self, reservation: Reservation, *, now_ns: Nanos) -> None:
-        account = self.accounts[reservation.replica]
         del self._open[reservation.reservation_id]
         self._leases.pop(reservation.reservation_id, None)
-        account.in_flight -= 1
-        account.reserved_tokens -= reservation.estimate.tokens
-        account.held_tokens -= reservation.held_tokens
-        account.held_prompt_tokens -= reservation.estimate.prompt_tokens
-        if reservation.is_prefilling:
-            account.reading.remove(reservation.reservation_id, now_ns=now_ns)
-        else:
-            account.decoding -= 1
-        if account.batch is not None:
-            account.batch.remove(reservation.reservation_id)
+        self.accounts[reservation.replica].take_out(reservation, now_ns=now_ns)
 
     def _settle_again_or_late(
         self, reservation_id: ReservationId, usage: Usage, *, outcome: Outcome

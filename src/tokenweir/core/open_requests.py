@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from tokenweir.core.cost import Estimate
 from tokenweir.core.fairness import Fairness
 from tokenweir.core.lengths import Forecast
-from tokenweir.core.request import Request, Usage
+from tokenweir.core.request import Priority, Request, Usage
 from tokenweir.core.tenants import TenantConfig, TenantHoldings
-from tokenweir.core.units import ReservationId
+from tokenweir.core.units import Nanos, ReservationId
 
 __all__ = ["OpenRequest", "OpenRequests"]
 
@@ -31,8 +31,14 @@ class OpenRequest:
         estimate: What it reserves.
         fairness: Whose counters it is charged to.
         charged_output_tokens: So far, or what would have been.
+        is_spared: Whether nobody may interrupt it any more.
         is_charged: Whether its tenant was charged when it entered.
         draws: Lengths drawn for it.
+        arrived_ns: When it came.
+        waited_ns: How long it has been queued.
+        due_ns: When it was to have begun to be answered, by which earliest-deadline orders.
+        interruptions: How often it was put back.
+        is_interrupted: Whether its driver has been told to stop it.
         forecast: By which its length will be judged, if it is predicted.
     """
 
@@ -40,6 +46,12 @@ class OpenRequest:
     estimate: Estimate
     fairness: Fairness
     charged_output_tokens: int
+    arrived_ns: Nanos
+    waited_ns: Nanos = 0
+    due_ns: Nanos = 0
+    interruptions: int = 0
+    is_interrupted: bool = False
+    is_spared: bool = False
     is_charged: bool = False
     draws: int = 1
     forecast: Forecast | None = None
@@ -53,6 +65,7 @@ class OpenRequests:
         self.holdings = TenantHoldings(tenants)
         self._tenants = tenants
         self._open: dict[ReservationId, OpenRequest] = {}
+        self._by_class = dict.fromkeys(Priority, 0)
 
     def __len__(self) -> int:
         """Count them."""
@@ -66,10 +79,15 @@ class OpenRequests:
         """Return one, or None where it is not open."""
         return self._open.get(reservation_id)
 
+    def of_class(self, priority: Priority) -> int:
+        """Count those of a class."""
+        return self._by_class[priority]
+
     def open(self, reservation_id: ReservationId, opened: OpenRequest) -> None:
         """Remember a request that enters, and charge its tenant."""
         request, estimate = opened.request, opened.estimate
         self._open[reservation_id] = opened
+        self._by_class[request.priority] += 1
         self.holdings.open(request.tenant, tokens=estimate.tokens)
         opened.is_charged = self._charge(
             opened, prompt_tokens=estimate.unread_tokens, output_tokens=estimate.output_tokens
@@ -93,6 +111,7 @@ class OpenRequests:
         if closed is None:
             return None
         request, estimate = closed.request, closed.estimate
+        self._by_class[request.priority] -= 1
         self.holdings.close(request.tenant, tokens=estimate.tokens)
         if usage is not None and closed.is_charged:
             # What the cache spared it is not known better at its end than at its beginning.

@@ -35,6 +35,13 @@ class Reading:
         """Count the prompts."""
         return len(self._prompts)
 
+    def copy(self) -> Reading:
+        """Return one that can be changed without changing this. Cost O(n)."""
+        other = Reading()
+        other._prompts = self._prompts.copy()
+        other.tokens, other._pairs, other._since_ns = self.tokens, self._pairs, self._since_ns
+        return other
+
     def add(
         self, reservation_id: ReservationId, *, tokens: int, pairs: float, now_ns: Nanos
     ) -> None:

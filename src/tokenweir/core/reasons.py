@@ -27,6 +27,7 @@ class ReasonCode(Enum):
     OVERLOAD_PREFILL = "overload_prefill"
     OVERLOAD_PACE = "overload_pace"
     CLASS_PAUSED = "class_paused"
+    INTERRUPTED = "interrupted"
     QUEUE_FULL = "queue_full"
     QUEUE_DISPLACED = "queue_displaced"
     TENANT_CONCURRENCY = "tenant_concurrency"
@@ -151,6 +152,14 @@ REASONS: dict[ReasonCode, ReasonRow] = {
         Stage.ADMISSION,
         _LATER,
         "requests of this class pause while more urgent ones need the pool",
+    ),
+    ReasonCode.INTERRUPTED: ReasonRow(
+        429,
+        True,
+        Scope.POOL,
+        Stage.UPSTREAM,
+        _LATER,
+        "the request was running and gave way to a more urgent one; nothing is charged for it",
     ),
     ReasonCode.QUEUE_FULL: ReasonRow(
         429, True, Scope.POOL, Stage.ADMISSION, _LATER, "the queue is full"

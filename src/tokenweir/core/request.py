@@ -96,8 +96,12 @@ class Outcome(Enum):
     LENGTH = "length"
     CANCELLED = "cancelled"
     ERROR = "error"
+    INTERRUPTED = "interrupted"
 
     @property
     def is_early(self) -> bool:
         """Whether the engine may still hold the request's KV for a moment after this end."""
-        return self in (Outcome.CANCELLED, Outcome.ERROR)
+        return self in _EARLY
+
+
+_EARLY = (Outcome.CANCELLED, Outcome.ERROR, Outcome.INTERRUPTED)

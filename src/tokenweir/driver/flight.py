@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from tokenweir.core.decision import Admit
+from tokenweir.core.decision import Admit, Reject
 from tokenweir.core.request import Outcome, Request, Usage
 from tokenweir.core.units import NS_PER_S, Nanos, ReplicaId, ReservationId
 
@@ -27,6 +29,10 @@ class Flight:
         was_queued: Whether it had to wait.
         first_token_ns: When the engine began to answer, None until then.
         output_tokens: Counted so far; the forwarder writes it per chunk, the driver reads it.
+        is_begun: Whether its client has got anything of the answer; the forwarder writes it.
+        again: Where its next flight, or its refusal, will be given when it was put back.
+        interrupted: What its client has to be told when it was stopped for a more urgent one.
+        on_interrupt: Called when either has happened; the forwarder stops then.
         is_streamed: False where nothing can be counted before the end.
         is_open: Whether it has still to be closed.
         is_lost: Whether its lease ran out, so that its hold has been taken back already.
@@ -35,12 +41,16 @@ class Flight:
     __slots__ = (
         "_driver",
         "admit",
+        "again",
         "arrived_ns",
         "dispatched_ns",
         "first_token_ns",
+        "interrupted",
+        "is_begun",
         "is_lost",
         "is_open",
         "is_streamed",
+        "on_interrupt",
         "output_tokens",
         "queue_wait_ns",
         "renewed_ns",
@@ -72,6 +82,10 @@ class Flight:
         self.is_streamed = False
         self.is_open = True
         self.is_lost = False
+        self.is_begun = False
+        self.again: asyncio.Future[Flight | Reject] | None = None
+        self.interrupted: Reject | None = None
+        self.on_interrupt: Callable[[], None] | None = None
         self.output_tokens = 0
         self.reported_tokens = 0
 
@@ -92,6 +106,11 @@ class Flight:
         elapsed_ns = now_ns - self.dispatched_ns
         guessed = int(elapsed_ns * pace_tokens_per_s / NS_PER_S)
         return min(guessed, self.request.output_tokens_max)
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether it was interrupted, so that it is closed and goes on elsewhere or not at all."""
+        return self.again is not None or self.interrupted is not None
 
     def first_token(self) -> None:
         """Note that the engine has begun to answer; only the first call counts."""

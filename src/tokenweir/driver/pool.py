@@ -21,6 +21,7 @@ from tokenweir.core.decision import (
     Effect,
     Enqueue,
     Expire,
+    Interrupt,
     PauseChanged,
     Reject,
 )
@@ -67,6 +68,8 @@ class PoolDriver:
         self._mode_before_bypass = Mode.ENFORCE
         self._waiters: dict[TicketId, asyncio.Future[Flight | Reject]] = {}
         self._requests: dict[TicketId, Request] = {}
+        # When those that were put back came first.
+        self._arrivals: dict[TicketId, Nanos] = {}
         self._flights: dict[ReservationId, Flight] = {}
         self._pace_tokens_per_s = _PACE_TOKENS_PER_S_START
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -120,10 +123,25 @@ class PoolDriver:
         decided = self._arrive(request, now_ns=now_ns)
         if not isinstance(decided, asyncio.Future):
             return decided
+        return await self._wait(request, decided)
+
+    async def wait_again(self, flight: Flight) -> Flight | Reject:
+        """Wait until a flight that was put back may go on; as ``admit``."""
+        assert flight.again is not None
+        return await self._wait(flight.request, flight.again)
+
+    def abandon(self, flight: Flight) -> None:
+        """Give up the place of a flight that was put back; nothing happens where it was not."""
+        if flight.again is not None:
+            self._give_up(TicketId(flight.request.request_id), flight.again)
+
+    async def _wait(
+        self, request: Request, waiter: asyncio.Future[Flight | Reject]
+    ) -> Flight | Reject:
         try:
-            return await decided
+            return await waiter
         except asyncio.CancelledError:
-            self._give_up(TicketId(request.request_id), decided)
+            self._give_up(TicketId(request.request_id), waiter)
             raise
 
     def refuse(self, request: Request, reason: ReasonCode) -> Reject:
@@ -264,8 +282,12 @@ class PoolDriver:
         """Undo what a caller that is cancelled was given: a place, or in that moment a flight."""
         self._waiters.pop(ticket_id, None)
         self._requests.pop(ticket_id, None)
+        self._arrivals.pop(ticket_id, None)
         given = waiter.result() if waiter.done() and not waiter.cancelled() else None
-        if isinstance(given, Flight):
+        if isinstance(given, Flight) and given.again is not None:
+            # Put back before it could be taken.
+            self._give_up(ticket_id, given.again)
+        elif isinstance(given, Flight):
             given.release()
         elif given is None:
             now_ns = self._clock()
@@ -292,7 +314,7 @@ class PoolDriver:
             self._arm(now_ns)
 
     def _carry_out(self, effect: Effect, *, now_ns: Nanos) -> bool:
-        """Do one effect; returns whether a reservation nobody waits for was released."""
+        """Do one effect; returns whether that has made room for others."""
         if isinstance(effect, Dispatch):
             waiter = self._waiters.pop(effect.ticket_id, None)
             request = self._requests.pop(effect.ticket_id, None)
@@ -301,15 +323,21 @@ class PoolDriver:
                 # The client left, and its cancellation has not reached us yet.
                 self._core.release(effect.admit.reservation_id, now_ns=now_ns)
                 return True
-            waiter.set_result(
-                self._open(request, effect.admit, now_ns=now_ns, queue_wait_ns=effect.queue_wait_ns)
+            flight = self._open(
+                request, effect.admit, now_ns=now_ns, queue_wait_ns=effect.queue_wait_ns
             )
+            flight.arrived_ns = self._arrivals.pop(effect.ticket_id, flight.arrived_ns)
+            waiter.set_result(flight)
         elif isinstance(effect, Expire):
             waiter = self._waiters.pop(effect.ticket_id, None)
             self._requests.pop(effect.ticket_id, None)
+            self._arrivals.pop(effect.ticket_id, None)
             self._events.waited(effect.queue_wait_ns)
             if waiter is not None and not waiter.done():
                 waiter.set_result(effect.reject)
+        elif isinstance(effect, Interrupt):
+            self._interrupt(effect, now_ns=now_ns)
+            return True
         elif isinstance(effect, PauseChanged):
             state = "resumes" if effect.cause is None else f"pauses: {effect.cause.value}"
             _logger.info("pool %s: background work %s", self.name, state)
@@ -317,9 +345,9 @@ class PoolDriver:
             self._events.drift_alarm(effect.replica)
             _logger.debug("replica %s: drift of %d tokens", effect.replica, effect.drift_tokens)
         else:
-            flight = self._flights.get(effect.reservation_id)
-            if flight is not None:
-                flight.is_lost = True
+            lost = self._flights.get(effect.reservation_id)
+            if lost is not None:
+                lost.is_lost = True
             self._events.lease_lost(effect.replica)
             _logger.warning(
                 "reservation %s on %s: lease ran out, its hold was taken back",
@@ -327,6 +355,38 @@ class PoolDriver:
                 effect.replica,
             )
         return False
+
+    def _interrupt(self, effect: Interrupt, *, now_ns: Nanos) -> None:
+        """Let a running request give way: put it back, or stop it and say why, or leave it."""
+        reservation_id = effect.reservation_id
+        flight = self._flights.get(reservation_id)
+        if flight is None:
+            return
+        if flight.is_begun and not (effect.may_break and flight.is_streamed):
+            # The core did not know yet that its client reads already, or the answer is whole.
+            self._core.spare(reservation_id, now_ns=now_ns)
+            return
+        flight.is_open = False
+        self._forget(flight)
+        self._events.interrupted(was_begun=flight.is_begun)
+        if flight.is_begun:
+            usage = Usage(flight.request.prompt_tokens, flight.output_tokens)
+            outcome = Outcome.INTERRUPTED
+            settlement = self._core.settle(reservation_id, usage, outcome=outcome, now_ns=now_ns)
+            self._events.settled(settlement)
+            flight.interrupted = self._core.refuse(
+                flight.request, ReasonCode.INTERRUPTED, now_ns=now_ns
+            )
+        else:
+            flight.interrupted = self._core.put_back(reservation_id, now_ns=now_ns)
+            if flight.interrupted is None:
+                ticket_id = TicketId(flight.request.request_id)
+                flight.again = asyncio.get_running_loop().create_future()
+                self._waiters[ticket_id] = flight.again
+                self._requests[ticket_id] = flight.request
+                self._arrivals[ticket_id] = flight.arrived_ns
+        if flight.on_interrupt is not None:
+            flight.on_interrupt()
 
     def _arm(self, now_ns: Nanos) -> None:
         """Keep one timer, for the earliest time that the core has named.

@@ -222,6 +222,29 @@ class Exchange:
                 admitted = _not_for_good(admitted)
             await self._refuse(_with_cause(admitted, earlier))
             return None
+        while True:
+            fault = await self._serve(pool, admitted, demand=demand, model=model)
+            if admitted.again is None:
+                return fault
+            again = await pool.driver.wait_again(admitted)
+            if isinstance(again, Reject):
+                await self._refuse(_with_cause(again, earlier))
+                return None
+            admitted = again
+
+    async def _serve(
+        self, pool: Pool, admitted: Flight, *, demand: Demand, model: str
+    ) -> UpstreamFault | None:
+        """Forward a flight and relay its answer, unless it is put back before that has begun."""
+        interrupt = self._interrupt
+        admitted.on_interrupt = lambda: interrupt.fire(
+            Cause.INTERRUPTED if admitted.again is None else Cause.PUT_BACK
+        )
+        if admitted.interrupted is not None:
+            # In the moment in which it was let in.
+            await self._refuse(admitted.interrupted)
+        if admitted.is_stopped:
+            return None
         self._flight = admitted
         try:
             response, fault = await self._forward(pool, admitted, demand=demand)
@@ -243,9 +266,17 @@ class Exchange:
             )
             pool.events.decided(*_verdict(admitted, demand))
             return await self._relayed(relay, response, headers=self._headers(admitted, demand))
+        except asyncio.CancelledError:
+            if not interrupt.is_put_back_only:
+                pool.driver.abandon(admitted)
+                raise
+            interrupt.go_on()
+            interrupt.limit(NEVER_NS, Cause.TOTAL_TIMEOUT)
+            return None
         finally:
             # Closed already, unless something interrupted us before the relay took over.
-            admitted.settle(Usage(request.prompt_tokens, 0), outcome=self._interrupt.outcome)
+            usage = Usage(admitted.request.prompt_tokens, 0)
+            admitted.settle(usage, outcome=interrupt.outcome)
 
     async def _forward(
         self, pool: Pool, flight: Flight, *, demand: Demand
@@ -383,6 +414,8 @@ class Exchange:
 
     def _reject_of(self, cause: Cause) -> Reject:
         """Return the refusal for a request that was stopped after it was parsed."""
+        if self._flight is not None and self._flight.interrupted is not None:
+            return self._flight.interrupted
         fault = _FAULT_OF_CAUSE.get(cause)
         reason = ReasonCode.DRAINING if fault is None else ReasonCode.UPSTREAM_TIMEOUT
         if self._pool is None or self._request is None:

@@ -31,6 +31,8 @@ class Cause(Enum):
     TOTAL_TIMEOUT = "total_timeout"
     CLIENT_STALLED = "client_stalled"
     SHUTDOWN = "shutdown"
+    INTERRUPTED = "interrupted"
+    PUT_BACK = "put_back"
 
 
 _LATE = frozenset({Cause.FIRST_BYTE_TIMEOUT, Cause.IDLE_TIMEOUT, Cause.TOTAL_TIMEOUT})
@@ -57,10 +59,23 @@ class Interrupt:
         self.limit_cause = Cause.TOTAL_TIMEOUT
 
     def fire(self, cause: Cause) -> None:
-        """Cancel the task; only the first call counts."""
-        if self.cause is None and not self.is_over:
+        """Cancel the task; only the first call counts, but being put back is no end."""
+        if self.cause in {None, Cause.PUT_BACK} and not self.is_over:
             self.cause = cause
             self._task.cancel()
+
+    @property
+    def is_put_back_only(self) -> bool:
+        """Whether nothing but being put back cancelled the task, so that it may go on."""
+        if self.cause is Cause.PUT_BACK and self._task.cancelling() > 1:
+            # Somebody else did too, and did not say why.
+            self.cause = None
+        return self.cause is Cause.PUT_BACK
+
+    def go_on(self) -> None:
+        """Take back the cancellation of a request that was put back."""
+        self.cause = None
+        self.swallow()
 
     def limit(self, limit_ns: Nanos, cause: Cause) -> None:
         """Move the limit, and say what it would mean."""

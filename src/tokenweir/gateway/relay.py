@@ -112,6 +112,9 @@ class Relay:
         self._interrupt.limit(config.clock() + config.client_stall_ns, Cause.CLIENT_STALLED)
         await self._send(message)
 
+    def _begin(self) -> None:
+        self.has_started = self._flight.is_begun = True
+
     async def _stream(
         self, response: UpstreamResponse, chunk: bytes, *, head: dict[str, object]
     ) -> None:
@@ -128,7 +131,7 @@ class Relay:
             flight.output_tokens = int(account.chunks * per_chunk)
             if passed:
                 if not self.has_started:
-                    self.has_started = True
+                    self._begin()
                     await self._give(head)
                 await self._give({"type": "http.response.body", "body": passed, "more_body": True})
             interrupt.limit(clock() + idle_ns, Cause.IDLE_TIMEOUT)
@@ -138,7 +141,7 @@ class Relay:
             raise UpstreamBroken("upstream ended its stream without an end")
         self._outcome = account.outcome
         if not self.has_started:
-            self.has_started = True
+            self._begin()
             await self._give(head)
         if rest:
             await self._give({"type": "http.response.body", "body": rest, "more_body": True})
@@ -150,7 +153,7 @@ class Relay:
         kept = bytearray()
         interrupt, clock = self._interrupt, self._config.clock
         is_answer = response.status < 300
-        self.has_started = True
+        self._begin()
         await self._give(head)
         while chunk:
             if is_answer and len(kept) <= _KEPT_BYTES_MAX:

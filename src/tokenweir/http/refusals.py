@@ -48,7 +48,7 @@ def error_object(
         param: The member of the request that is wrong.
     """
     row = reject.row
-    wait_ns = reject.wait_ns
+    wait_ns, advised_ns = reject.wait_ns, reject.advised_ns
     return {
         "error": {
             "message": message or row.message,
@@ -62,6 +62,8 @@ def error_object(
                 "used": reject.used_tokens,
                 "unit": row.unit,
                 "cost_tokens": reject.cost_tokens,
+                # A stream that has begun has no header left to say it in.
+                "retry_after": None if advised_ns is None else round(s_from_ns(advised_ns), 3),
                 "wait": None if wait_ns is None else round(s_from_ns(wait_ns), 3),
                 "action": row.action,
             },

@@ -55,6 +55,10 @@ class EventSink(Protocol):
         """Take in the end of a reservation."""
         ...
 
+    def interrupted(self, *, was_begun: bool) -> None:
+        """Take in that a running request gave way, and whether its client had got anything."""
+        ...
+
     def lease_lost(self, replica: ReplicaId) -> None:
         """Take in that a hold was taken back because nobody renewed it."""
         ...

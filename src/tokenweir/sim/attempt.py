@@ -35,6 +35,7 @@ class Attempt:
         "first_ns",
         "found_tokens",
         "index",
+        "interruptions",
         "is_dispatched",
         "number",
         "output_tokens",
@@ -74,6 +75,7 @@ class Attempt:
         self.fate = Fate.UNSERVED
         self.reason: ReasonCode | None = None
         self.is_dispatched = False
+        self.interruptions = 0
         # Where it was sent, what of its prompt was taken to be cached there, and what was.
         self.replica_id = ReplicaId("")
         self.found_tokens = 0

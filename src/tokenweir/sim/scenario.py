@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tokenweir.core.errors import ConfigError
 from tokenweir.core.profile import EngineProfile
+from tokenweir.core.request import Priority
 from tokenweir.core.units import Nanos
 from tokenweir.sim.attempt import Attempt
 from tokenweir.sim.clients import ClientModel
@@ -52,6 +53,7 @@ class Scenario:
         kv: Row of ``KV_MODELS``: how the engines hold KV.
         replicas: Engines, all alike.
         outages: When which of them is gone.
+        classes: Class of a tenant's requests, P1 of who is not named.
     """
 
     arrivals: Sequence[Arrival]
@@ -66,6 +68,7 @@ class Scenario:
     kv: str = "whole"
     replicas: int = 1
     outages: Sequence[Outage] = ()
+    classes: Mapping[str, Priority] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Check the words and relations."""

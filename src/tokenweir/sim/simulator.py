@@ -13,10 +13,19 @@ from dataclasses import dataclass
 from typing import Final
 
 from tokenweir.core.admitter import Admitter
-from tokenweir.core.decision import Admit, Degrade, Dispatch, Enqueue, Expire, Reject
+from tokenweir.core.decision import (
+    Admit,
+    Degrade,
+    Dispatch,
+    Effect,
+    Enqueue,
+    Expire,
+    Interrupt,
+    Reject,
+)
 from tokenweir.core.prefix_index import PrefixIndex
 from tokenweir.core.reasons import ReasonCode
-from tokenweir.core.request import Outcome, Request, Usage
+from tokenweir.core.request import Outcome, Priority, Request, Usage
 from tokenweir.core.signals import Signals
 from tokenweir.core.units import (
     NS_PER_MS,
@@ -156,25 +165,7 @@ class Simulation:
         self._attempts.append(attempt)
         if self._observes and not self._is_observed:
             self._observe()
-        counts = clients.counts_attempts(self._scenario.draws[index])
-        cached_tokens = 0
-        if self._index is not None:
-            cached_tokens = self._index.discount_tokens(
-                [replica.replica_id for replica in self._replicas if replica.is_up],
-                arrival.prefix,
-                prompt_tokens=arrival.prompt_tokens,
-            )
-        request = Request(
-            attempt.request_id,
-            arrival.prompt_tokens,
-            declared,
-            tenant=arrival.tenant,
-            attempt=turn.retry if counts else 0,
-            cached_prompt_tokens=cached_tokens,
-            counts_attempts=counts,
-            body_hash=index.to_bytes(4, "big"),
-        )
-        decision = self._admitter.arrive(request, now_ns=now_ns)
+        decision = self._admitter.arrive(self._request_of(attempt), now_ns=now_ns)
         if isinstance(decision, Reject):
             self._refuse(attempt, decision)
         else:
@@ -188,6 +179,29 @@ class Simulation:
                 admit = decision.admit if isinstance(decision, Degrade) else decision
                 self._dispatch(attempt, admit)
         self._advance()
+
+    def _request_of(self, attempt: Attempt) -> Request:
+        scenario, index = self._scenario, attempt.index
+        arrival = scenario.arrivals[index]
+        counts = scenario.clients.counts_attempts(scenario.draws[index])
+        cached_tokens = 0
+        if self._index is not None:
+            cached_tokens = self._index.discount_tokens(
+                [replica.replica_id for replica in self._replicas if replica.is_up],
+                arrival.prefix,
+                prompt_tokens=arrival.prompt_tokens,
+            )
+        return Request(
+            attempt.request_id,
+            arrival.prompt_tokens,
+            attempt.declared_tokens,
+            tenant=arrival.tenant,
+            priority=scenario.classes.get(arrival.tenant, Priority.P1),
+            attempt=attempt.turn.retry if counts else 0,
+            cached_prompt_tokens=cached_tokens,
+            counts_attempts=counts,
+            body_hash=index.to_bytes(4, "big"),
+        )
 
     def _event(self) -> None:
         when_ns, _, what = heapq.heappop(self._events)
@@ -329,25 +343,60 @@ class Simulation:
 
     def _advance(self) -> None:
         admitter = self._admitter
-        for effect in admitter.advance(now_ns=self._now_ns):
-            match effect:
-                case Dispatch(ticket_id, admit, queue_wait_ns):
-                    self._queued -= 1
-                    attempt = self._open[ticket_id]
-                    attempt.queue_wait_ns = queue_wait_ns
-                    self._dispatch(attempt, admit)
-                case Expire(ticket_id, reject, queue_wait_ns):
-                    self._queued -= 1
-                    attempt = self._open.pop(ticket_id)
-                    attempt.queue_wait_ns = queue_wait_ns
-                    self._refuse(attempt, reject)
-                case _:
-                    pass
+        effects = admitter.advance(now_ns=self._now_ns)
+        while effects:
+            has_interrupted = False
+            for effect in effects:
+                has_interrupted |= self._carry_out(effect)
+            effects = admitter.advance(now_ns=self._now_ns) if has_interrupted else ()
         if self._queued:
             wakeup_ns = admitter.next_wakeup_ns()
             if wakeup_ns is not None and wakeup_ns < self._wakeup_ns:
                 self._wakeup_ns = max(wakeup_ns, self._now_ns)
                 self._schedule(self._wakeup_ns, None)
+
+    def _carry_out(self, effect: Effect) -> bool:
+        """Do one effect; returns whether it was an interruption, which makes room for others."""
+        match effect:
+            case Dispatch(ticket_id, admit, queue_wait_ns):
+                self._queued -= 1
+                attempt = self._open[ticket_id]
+                attempt.queue_wait_ns = queue_wait_ns
+                self._dispatch(attempt, admit)
+            case Expire(ticket_id, reject, queue_wait_ns):
+                self._queued -= 1
+                attempt = self._open.pop(ticket_id)
+                attempt.queue_wait_ns = queue_wait_ns
+                self._refuse(attempt, reject)
+            case Interrupt(reservation_id, _, may_break):
+                self._interrupt(self._open[reservation_id], may_break=may_break)
+                return True
+            case _:
+                pass
+        return False
+
+    def _interrupt(self, attempt: Attempt, *, may_break: bool) -> None:
+        """An attempt gives way: back into the queue, or its client is told."""
+        now_ns, reservation_id = self._now_ns, ReservationId(attempt.request_id)
+        if attempt.first_ns is not None and not may_break:
+            self._admitter.spare(reservation_id, now_ns=now_ns)
+            return
+        attempt.interruptions += 1
+        reject: Reject | None
+        if attempt.first_ns is None:
+            self._by_id[attempt.replica_id].engine.abort(attempt.request_id)
+            reject = self._admitter.put_back(reservation_id, now_ns=now_ns)
+        else:
+            self._settle_early(attempt, outcome=Outcome.INTERRUPTED)
+            reject = self._admitter.refuse(
+                self._request_of(attempt), ReasonCode.INTERRUPTED, now_ns=now_ns
+            )
+        if reject is None:
+            attempt.is_dispatched = False
+            self._queued += 1
+        else:
+            del self._open[attempt.request_id]
+            self._refuse(attempt, reject)
 
     def _dispatch(self, attempt: Attempt, admit: Admit) -> None:
         now_ns = self._now_ns

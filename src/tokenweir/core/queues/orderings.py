@@ -26,7 +26,7 @@ _AGEING_TOKENS_PER_S = 100
 
 
 def _fifo(entry: QueueEntry) -> float:
-    return 0.0
+    return float(entry.first_ns)
 
 
 def _shortest_with_ageing(entry: QueueEntry) -> float:
