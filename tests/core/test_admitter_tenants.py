@@ -176,7 +176,9 @@ def test_deadline_when_absurdly_near_then_gains_no_place_it_could_not_use() -> N
     assert entered(settle(admitter, "running", USED, now_ns=1)) == ["patient"]
 
 
-def guarded(*, step_tokens: int = 2_048, read_tokens: int = 0) -> Admitter:
+def guarded(
+    *, step_tokens: int = 2_048, read_tokens: int = 0, tpot_ns: Nanos | None = None
+) -> Admitter:
     """Build a predictive admitter; its engine holds 1,000 tokens, of which 970 are promised."""
     profile = None
     if read_tokens:
@@ -189,7 +191,7 @@ def guarded(*, step_tokens: int = 2_048, read_tokens: int = 0) -> Admitter:
             kv_tokens=100_000,
             sequences_max=100,
         )
-    guards = GuardConfig(tpot_ns=None, step_tokens=step_tokens, prefill_ns_max=S)
+    guards = GuardConfig(tpot_ns=tpot_ns, step_tokens=step_tokens, prefill_ns_max=S)
     config = AdmitterConfig(guards=guards, returns=None)
     admitter = Admitter(small_policy("predictive"), rng=FixedRng(), config=config)
     admitter.add_replica(ONE, kv_tokens=100_000 if read_tokens else 1_000, profile=profile)
@@ -228,3 +230,16 @@ def test_heavy_tenant_when_others_ask_then_leaves_less_to_be_read() -> None:
         while isinstance(ask(admitter, f"flood{unread}", tenant="flood", tokens=200), Admit):
             unread += 100
         assert unread == expected
+
+
+@pytest.mark.parametrize(("tenant", "enters"), [("quiet", True), ("flood", False)])
+def test_heavy_tenant_when_one_seat_is_left_then_it_is_for_others(
+    tenant: str, enters: bool
+) -> None:
+    """Of 100 seats the flood takes 99 while others ask."""
+    admitter = guarded(read_tokens=2_000, tpot_ns=S)
+    ask(admitter, "other", tenant="quiet", tokens=2)
+    settle(admitter, "other", Usage(1, 1))
+    for number in range(99):
+        assert isinstance(ask(admitter, f"f{number}", tenant="flood", tokens=20), Admit)
+    assert isinstance(ask(admitter, "last", tenant=tenant, tokens=20), Admit) is enters

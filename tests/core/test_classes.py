@@ -200,6 +200,25 @@ def test_holdings_when_opened_and_closed_then_end_at_nothing() -> None:
     assert not holdings.is_at_cap("capped")
 
 
+def test_share_when_the_pool_is_far_from_full_then_heavy_is_who_holds_most_of_what_is_held() -> (
+    None
+):
+    """Where seats are short 500 of 800 tokens are too many, whatever the pool could hold."""
+    holdings = TenantHoldings(TenantConfig())
+    for tenant, tokens in (("flood", 500), ("quiet", 300)):
+        holdings.note_asked(tenant, now_ns=0)
+        holdings.open(tenant, tokens=tokens)
+
+    def share(tenant: str) -> Share:
+        return holdings.share_of(tenant, tokens=10, pool_tokens=100_000, now_ns=0)
+
+    assert (share("flood"), share("quiet")) == (Share.HEAVY, Share.LIGHT)
+    holdings.open("quiet", tokens=200)
+    assert share("flood") is Share.LIGHT
+    holdings.close("quiet", tokens=200)
+    assert share("flood") is Share.HEAVY
+
+
 def test_share_when_others_ask_then_is_by_what_is_held_and_wanted() -> None:
     """Of 900 tokens for weights 2 and 1: 600 and 300; who holds nothing counts as one more."""
     holdings = TenantHoldings(TenantConfig({"double": TenantLimits(weight=2.0)}))

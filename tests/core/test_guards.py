@@ -19,6 +19,7 @@ from tokenweir.core.guards import (
     pace_shortage,
     prefill_tokens_per_s,
     reading_ns,
+    unread_left,
 )
 from tokenweir.core.reasons import ReasonCode
 from tokenweir.profiles import PROFILE_NAMES, profile
@@ -207,6 +208,31 @@ def test_first_token_when_an_answer_is_not_streamed_then_its_progress_opens() ->
     assert first_token_shortage(account, GUARDS, now_ns=0) is None
 
 
+def test_first_token_when_the_engine_limits_long_prompts_then_only_its_next_chunk_is_ahead() -> (
+    None
+):
+    """Of 128 tokens a step a prompt of 30,000 is no more ahead of others than one of 128."""
+    account = account_with(
+        kv_tokens=421_000, profile=dataclasses.replace(A100, chunk_tokens_max=128)
+    )
+    account.reading.add(reservation("long"), tokens=30_000, pairs=30_000.0**2 / 2, now_ns=0)
+    tokens, pairs = unread_left(account, now_ns=0)
+    assert tokens == 128
+    assert pairs == pytest.approx(30_000.0 * 128 / 2)
+    assert first_token_shortage(account, GUARDS, now_ns=0) is None
+    for number in range(4):
+        account.reading.add(reservation(f"short{number}"), tokens=120, pairs=0.0, now_ns=0)
+    assert unread_left(account, now_ns=0)[0] == 128 + 4 * 120
+    assert first_token_shortage(account, GUARDS, now_ns=0) is None
+    account.reading.add(reservation("cached"), tokens=0, pairs=0.0, now_ns=0)
+    account.reading.add(reservation("another"), tokens=500, pairs=0.0, now_ns=0)
+    shortage = first_token_shortage(account, GUARDS, now_ns=0)
+    assert shortage is not None
+    assert shortage.used_tokens == 128 + 4 * 120 + 128
+    # When one is through is told; no clock tells it before.
+    assert first_token_room_ns(account, GUARDS) is None
+
+
 # --- pace -----------------------------------------------------------------------------------------
 
 
@@ -242,6 +268,13 @@ def test_pace_when_requests_bring_few_prompts_then_a_step_is_shorter_than_its_bu
     mostly_decodes = loaded(decoding=230, held_tokens=242_000)
     assert pace_shortage(SMALL, mostly_reads, config=TIGHT) is not None
     assert pace_shortage(SMALL, mostly_decodes, config=TIGHT) is None
+
+
+def test_pace_when_a_tenant_holds_too_much_then_a_seat_is_left_to_others() -> None:
+    """Of 256 seats it may take 255, and what it would have to wait for is told the same way."""
+    heavy = pace_shortage(Estimate(1, 1), loaded(decoding=255), config=GUARDS, is_heavy=True)
+    assert heavy == Shortage(ReasonCode.OVERLOAD_PACE, 1, 255, 255)
+    assert pace_shortage(Estimate(1, 1), loaded(decoding=254), config=GUARDS, is_heavy=True) is None
 
 
 def test_pace_when_all_seats_are_taken_then_is_short_at_any_speed() -> None:

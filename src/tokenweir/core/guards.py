@@ -9,9 +9,12 @@ budget; T(B) = step time with B requests; q = TPOT bound.
 Rule (first token): dispatch while D <= max(S, ``prefill_ns_max`` R), and of who holds more than its
 fair part while others come D <= max(S, ``heavy_prefill_fraction`` of that); a large prompt may
 enter an engine that reads nothing, since it can never be less alone.
+Where an engine limits what a step reads of one prompt, D has no more than that of each: the others
+are read beside it.
 Rule (pace): dispatch while T(B + 1), and the mean pace while a long prompt is read, are at most
-``pace_fraction`` q, where the engine's profile is known; an engine that serves nobody takes one,
-for the same reason.
+``pace_fraction`` q, where the engine's profile is known, and for who holds more than its fair part
+while others come T(B + 2): a seat is left to them. An engine that serves nobody takes one, for the
+same reason.
 Trade-off: what is held back waits in our queue, where it can still be dropped, reordered or moved.
 """
 
@@ -154,7 +157,8 @@ def first_token_room_ns(
 ) -> Nanos | None:
     """Return when the replica will have little enough to read, None where no clock tells."""
     rate = prefill_tokens_per_s(account)
-    if rate is None:
+    # Read side by side, prompts leave room when one of them is through, which is told.
+    if rate is None or _chunk_tokens(account) is not None:
         return None
     limit = _unread_limit(account, config, ceiling_fraction=ceiling_fraction, is_heavy=is_heavy)
     return account.reading.due_ns(limit, tokens_per_s=rate, pair_ns=_pair_ns(account))
@@ -163,8 +167,19 @@ def first_token_room_ns(
 def unread_left(account: Account, *, now_ns: Nanos) -> tuple[float, float]:
     """Return tokens and pairs of token and context that a replica has still to read."""
     return account.reading.left(
-        tokens_per_s=prefill_tokens_per_s(account), pair_ns=_pair_ns(account), now_ns=now_ns
+        tokens_per_s=prefill_tokens_per_s(account),
+        pair_ns=_pair_ns(account),
+        now_ns=now_ns,
+        chunk_tokens=_chunk_tokens(account),
     )
+
+
+def _chunk_tokens(account: Account) -> int | None:
+    """Return what a step reads of one prompt at most, None where that may be all of the step."""
+    profile = account.profile
+    if profile is None or profile.chunk_tokens_max >= profile.step_tokens_max:
+        return None
+    return profile.chunk_tokens_max
 
 
 def _pair_ns(account: Account) -> float:
@@ -219,17 +234,31 @@ def _pace_ns(
 
 
 def pace_shortage(
-    estimate: Estimate, account: Account, *, config: GuardConfig, ceiling_fraction: float = 1.0
+    estimate: Estimate,
+    account: Account,
+    *,
+    config: GuardConfig,
+    ceiling_fraction: float = 1.0,
+    is_heavy: bool = False,
 ) -> Shortage | None:
-    """Return None while one more request keeps the pace, with a share of the seats and time."""
+    """Return None while one more request keeps the pace, with a share of the seats and time.
+
+    Args:
+        estimate: Of the request.
+        account: Of the replica.
+        config: Bounds.
+        ceiling_fraction: Share of them.
+        is_heavy: Whether one more after it has to keep the pace too, which others may send.
+    """
     profile = account.profile
     if profile is None or config.tpot_ns is None or account.in_flight == 0:
         return None
-    sequences = account.in_flight + 1
+    sequences = account.in_flight + (2 if is_heavy else 1)
     limit_ns = int(config.tpot_ns * config.pace_fraction * ceiling_fraction)
     step_ns = _pace_ns(estimate, account, profile=profile, sequences=sequences, limit_ns=limit_ns)
     if sequences <= profile.sequences_max * ceiling_fraction and step_ns <= limit_ns:
         return None
     # What one request holds in the mean has to leave first.
     mean_tokens = account.reserved_tokens // account.in_flight
-    return Shortage(ReasonCode.OVERLOAD_PACE, max(1, mean_tokens), sequences - 1, sequences - 1)
+    in_flight = account.in_flight
+    return Shortage(ReasonCode.OVERLOAD_PACE, max(1, mean_tokens), in_flight, in_flight)

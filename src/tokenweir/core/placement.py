@@ -67,7 +67,13 @@ def place(
                 now_ns=now_ns,
                 ceiling_fraction=ceiling_fraction,
                 is_heavy=share is Share.HEAVY,
-            ) or pace_shortage(estimate, account, config=guards, ceiling_fraction=ceiling_fraction)
+            ) or pace_shortage(
+                estimate,
+                account,
+                config=guards,
+                ceiling_fraction=ceiling_fraction,
+                is_heavy=share is Share.HEAVY,
+            )
         if shortage is None and policy.is_limited:
             shortage = limit_shortage(estimate, account, ceiling_fraction=ceiling_fraction)
         if shortage is not None:

@@ -4,6 +4,8 @@ Model: prompts dispatched to a replica whose first token has not come, in order 
 is the order engines read them in; R = prefill rate, A = time per pair of token and context.
 Rule: of the first of them, what can have been read since its turn came counts as read; its turn
 comes when it is dispatched to an engine that reads nothing, or when the one before it is through.
+Where an engine reads only so much of a prompt in a step and others beside it (its own limit on long
+prompts), a newcomer waits for no more than that of each.
 Properties: never below 0, never more than what was dispatched; exact again at each first token.
 Trade-off: engines tell nothing of a prompt half read. Without this the whole of it would count
 until its first token, and the engine would run its last steps half empty.
@@ -64,15 +66,24 @@ class Reading:
         self._pairs -= prompt[1]
 
     def left(
-        self, *, tokens_per_s: float | None, pair_ns: float, now_ns: Nanos
+        self,
+        *,
+        tokens_per_s: float | None,
+        pair_ns: float,
+        now_ns: Nanos,
+        chunk_tokens: int | None = None,
     ) -> tuple[float, float]:
-        """Return tokens and pairs that are still to be read.
+        """Return tokens and pairs that are still to be read before a newcomer.
 
         Args:
             tokens_per_s: Prefill rate, or None where it is not known: then nothing counts as read.
             pair_ns: What each pair takes beside that.
             now_ns: Monotonic time.
+            chunk_tokens: Most that a step reads of one prompt where others are read beside it, or
+                None where each is read whole before the next. Cost O(prompts) where there is one.
         """
+        if chunk_tokens is not None:
+            return self._beside(chunk_tokens)
         if tokens_per_s is None or not self._prompts:
             return self.tokens, self._pairs
         tokens, pairs = next(iter(self._prompts.values()))
@@ -80,6 +91,16 @@ class Reading:
         elapsed_ns = now_ns - self._since_ns
         read = 1.0 if elapsed_ns >= whole_ns else elapsed_ns / whole_ns
         return self.tokens - tokens * read, self._pairs - pairs * read
+
+    def _beside(self, chunk_tokens: int) -> tuple[float, float]:
+        """Return what the next step reads of all prompts, by the mean pairs of each."""
+        tokens = pairs = 0.0
+        for prompt_tokens, prompt_pairs in self._prompts.values():
+            read = min(prompt_tokens, chunk_tokens)
+            tokens += read
+            if prompt_tokens:
+                pairs += prompt_pairs * read / prompt_tokens
+        return tokens, pairs
 
     def due_ns(
         self, tokens_left_max: float, *, tokens_per_s: float, pair_ns: float

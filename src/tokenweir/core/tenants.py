@@ -5,9 +5,11 @@ contended KV pool is its weight over those of all tenants that hold or wait.
 Rule (caps): a cap on requests holds always. The share of KV, twice the fair part and never less
 than one request, holds only while somebody else waits for KV: else it would waste room.
 Rule (shares): while others have asked in the last minute, who holds more than its fair part is
-heavy, and who would still hold no more with one request more is light. The heavy leave less to be
-read in engines, and the light may use a part of the headroom (see ``placement``): a turn that comes
-at once is worth little behind prompts that are being read, or before a pool that is full.
+heavy, and who would still hold no more with one request more is light. The part is of what all hold
+for the heavy, since the pool is never full where seats or time are short, and of the pool for the
+light. The heavy leave less to be read in engines, and a seat, and the light may use a part of the
+headroom (see ``placement``): a turn that comes at once is worth little behind prompts that are
+being read, or before an engine that is full.
 Properties: INV-TENANT-1 (what a tenant holds is the sum over its open reservations; who holds
 nothing is forgotten).
 Source: a bound on what one tenant can hold in the batch bounds the unfairness of a virtual token
@@ -82,6 +84,7 @@ class TenantHoldings:
         self._in_flight: dict[str, int] = {}
         self._tokens: dict[str, int] = {}
         self._weights = 0.0
+        self._held_tokens = 0
         # Who asked last, and who other than that one, and when.
         self._asked: tuple[str, Nanos] = ("", _NEVER_NS)
         self._asked_before: tuple[str, Nanos] = ("", _NEVER_NS)
@@ -99,10 +102,12 @@ class TenantHoldings:
             self._weights += self.config.of(tenant).weight
         self._in_flight[tenant] = count + 1
         self._tokens[tenant] = self._tokens.get(tenant, 0) + tokens
+        self._held_tokens += tokens
 
     def close(self, tenant: str, *, tokens: int) -> None:
         """Count a reservation that has ended."""
         count = self._in_flight[tenant] - 1
+        self._held_tokens -= tokens
         if count:
             self._in_flight[tenant] = count
             self._tokens[tenant] -= tokens
@@ -141,10 +146,11 @@ class TenantHoldings:
         """Return how a tenant stands that wants so many tokens more; see the rule."""
         if pool_tokens == 0 or self.is_alone(tenant, now_ns=now_ns):
             return Share.FAIR
-        fair = self._fair_tokens(tenant, pool_tokens=pool_tokens)
         held = self._tokens.get(tenant, 0)
-        if held > fair:
+        # Where seats or time are short, the pool never is: what is held is what there is to share.
+        if held > self._fair_tokens(tenant, pool_tokens=self._held_tokens):
             return Share.HEAVY
+        fair = self._fair_tokens(tenant, pool_tokens=pool_tokens)
         return Share.LIGHT if held + tokens <= fair else Share.FAIR
 
     def _fair_tokens(self, tenant: str, *, pool_tokens: int) -> float:
