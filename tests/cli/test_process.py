@@ -83,6 +83,26 @@ def test_pool_when_interrupted_twice_then_all_processes_are_gone_at_once() -> No
     assert alive_in(process.pid) == []
 
 
+def test_interrupt_when_the_interpreter_cannot_pass_it_on_then_the_process_ends_all_the_same() -> (
+    None
+):
+    """A callback around a fork, like those of logging, swallows what is raised in it."""
+    script = """
+import os, signal
+from tokenweir.cli.process import Interrupts
+with Interrupts() as interrupts:
+    interrupts.command_begins()
+    os.register_at_fork(before=lambda: signal.raise_signal(signal.SIGINT))
+    os.fork()
+    os._exit(7)
+"""
+    done = subprocess.run(
+        (sys.executable, "-c", script), capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 130
+    assert done.stderr == ""
+
+
 @skip_single_core
 @pytest.mark.parametrize(
     ("signum", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130), (signal.SIGKILL, -9)]

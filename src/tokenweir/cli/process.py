@@ -18,8 +18,7 @@ __all__ = ["Interrupts", "flush_stdout", "mend_streams"]
 
 # A second Ctrl-C so soon is the same one: a terminal sends it to all, a wrapper passes it on.
 _SAME_INTERRUPT_S = 1.0
-# Clean-up takes less. An exception raised by a handler is lost where the interpreter cannot pass it
-# on, as in a callback of a weak reference; the process ends all the same.
+# Clean-up takes less.
 _CLEAN_UP_S_MAX = 4.0
 
 
@@ -32,6 +31,7 @@ class Interrupts:
     def __init__(self) -> None:
         self._is_command_running = False
         self._interrupted_s: float | None = None
+        self._unraisable = sys.unraisablehook
 
     def __enter__(self) -> Interrupts:
         """Take both signals."""
@@ -40,6 +40,7 @@ class Interrupts:
                 signal.signal(signal.SIGINT, self._on_interrupt)
             if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
                 signal.signal(signal.SIGTERM, self._on_terminate)
+            self._unraisable, sys.unraisablehook = sys.unraisablehook, self._on_unraisable
         return self
 
     def command_begins(self) -> None:
@@ -49,6 +50,7 @@ class Interrupts:
     def __exit__(self, *exc_info: object) -> None:
         """Nothing is left to put in order: give them back their default, which ends at once."""
         if threading.current_thread() is threading.main_thread():
+            sys.unraisablehook = self._unraisable
             for signum in (signal.SIGINT, signal.SIGTERM):
                 if signal.getsignal(signum) is not signal.SIG_IGN:
                     # Where it ends for a signal, the same one again shall not change the exit code.
@@ -66,6 +68,13 @@ class Interrupts:
             raise KeyboardInterrupt
         if now_s - self._interrupted_s > _SAME_INTERRUPT_S:
             _exit_now(128 + signum)
+
+    def _on_unraisable(self, unraisable: sys.UnraisableHookArgs) -> None:
+        # Where the interpreter cannot pass an exception on, as in what it calls around a fork, the
+        # interrupt would be lost, and printed with a traceback.
+        if issubclass(unraisable.exc_type, KeyboardInterrupt):
+            _exit_now(128 + signal.SIGINT)
+        self._unraisable(unraisable)
 
     def _on_terminate(self, signum: int, frame: FrameType | None) -> None:
         if not self._is_command_running or _is_importing(frame):
