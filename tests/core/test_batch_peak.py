@@ -164,3 +164,18 @@ def test_peak_with_a_candidate_when_asked_again_then_sees_what_moved_meanwhile()
     assert batch.peak_tokens_with(50, 5) == 203
     batch.remove(one)
     assert batch.peak_tokens_with(50, 5) == 72
+
+
+def test_peak_when_somebody_asks_for_more_than_any_number_then_is_more_than_any_pool() -> None:
+    """A declared maximum of a trillion tokens neither overruns a row nor looks small."""
+    batch = BatchPeak()
+    for index in range(3):
+        batch.add(named(index), held_tokens=10**12, remaining=10**15)
+    batch.produce(named(0), 5)
+    batch.lengthen(named(1), 10**18)
+    assert batch.peak_tokens() > 10**9
+    assert batch.peak_tokens_with(10**20, 10**20) > batch.peak_tokens()
+    for index in range(3):
+        batch.remove(named(index))
+    batch.add(named(3), held_tokens=10, remaining=5)
+    assert (batch.peak_tokens(), batch.held_tokens) == (15, 10)

@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, assume, given, settings
 
 from tests.core.support import ONE, account_with, reservation, stepped_peak
 from tokenweir.core.account import Account
+from tokenweir.core.batch_peak import _HELD, _SHIFT
 from tokenweir.core.calibration import CalibrationConfig
 from tokenweir.core.capacity import CAPACITIES, Shortage, capacity_test
 from tokenweir.core.capacity.concurrency import Concurrency
@@ -71,8 +72,7 @@ def batch_of(account: Account) -> list[tuple[int, int]]:
     """Return held and remaining tokens of everybody on the replica."""
     batch = account.batch
     assert batch is not None
-    count = len(batch)
-    return list(zip(batch._held[:count].tolist(), batch._remaining[:count].tolist(), strict=True))
+    return [(row & _HELD, -(row >> _SHIFT)) for row in batch._rows]
 
 
 def future_peak_fits(estimate: Estimate, account: Account) -> bool:
