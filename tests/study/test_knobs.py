@@ -7,9 +7,12 @@ from dataclasses import replace
 import pytest
 
 from tokenweir.core.capacity.concurrency import Concurrency
+from tokenweir.core.classes import CLASSES
 from tokenweir.core.errors import ConfigError
 from tokenweir.core.policy import DEFAULT_POLICY, POLICIES, policy
-from tokenweir.study.experiment import Experiment
+from tokenweir.core.request import Priority
+from tokenweir.core.units import NS_PER_S
+from tokenweir.study.experiment import Experiment, admitter_of
 from tokenweir.study.knobs import (
     KNOBS,
     LIMIT_GRID,
@@ -61,11 +64,42 @@ def test_knobs_when_one_does_not_fit_then_those_that_do_are_named(text: str) -> 
     """Unknown, of another policy, or twice."""
     with pytest.raises(
         ConfigError,
-        match="allowed, each once: headroom, lengths, ordering, reading, pace, first_token",
+        match="allowed, each once: headroom, lengths, ordering, class_wait, weights, reading, "
+        "pace, first_token",
     ):
         knobs_from(text, name=DEFAULT_POLICY)
     with pytest.raises(ConfigError, match="allowed, each once"):
         with_knobs(Experiment(policy="none"), (("limit", 3),))
+
+
+def test_weights_when_there_is_a_single_tenant_then_is_no_knob() -> None:
+    """It would change nothing, run after run."""
+    assert "weights" in knobs_from("all", name=DEFAULT_POLICY)
+    assert "weights" not in knobs_from("all", name=DEFAULT_POLICY, has_tenants=False)
+    with pytest.raises(ConfigError, match=r"'weights' .* policy predictive and a single tenant"):
+        knobs_from("weights", name=DEFAULT_POLICY, has_tenants=False)
+
+
+def test_class_wait_when_turned_then_only_the_class_of_traces_changes() -> None:
+    """P1's longest wait; its other bounds and the other classes stay."""
+    experiment = Experiment(policy=DEFAULT_POLICY)
+    turned = with_knobs(experiment, (("class_wait", 0.5),)).queue
+    assert turned.wait_ns_max_of(Priority.P1) == NS_PER_S // 2
+    assert replace(turned, classes=experiment.queue.classes) == experiment.queue
+    stays = {**turned.classes, Priority.P1: replace(CLASSES[Priority.P1])}
+    assert stays == CLASSES
+    assert replace(turned.classes[Priority.P1], wait_ns_max=None) == CLASSES[Priority.P1]
+
+
+def test_weights_when_turned_then_the_admitter_has_them() -> None:
+    """By what each tenant asks for, where that is known."""
+    experiment = replace(Experiment(policy=DEFAULT_POLICY), asked=(("a", 300), ("b", 100)))
+    tenants = admitter_of(with_knobs(experiment, (("weights", 1.0),)), seed=1).config.tenants
+    assert (tenants.of("a").weight, tenants.of("b").weight, tenants.of("c").weight) == (
+        1.5,
+        0.5,
+        1.0,
+    )
 
 
 @pytest.mark.parametrize("best", LIMIT_GRID)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,11 +11,14 @@ import pytest
 from tokenweir.cli.study_options import wishes_from
 from tokenweir.core.errors import ConfigError
 from tokenweir.sim.results import Slo
+from tokenweir.study.plan import trace_from
 from tokenweir.study.sweep.measure import Figures, Job, prepared_job
 from tokenweir.study.sweep.plan import Cell
 from tokenweir.study.sweep.store import Store
 from tokenweir.study.tune.run import Tuning, halves, tune, tuning_document
 from tokenweir.study.tune.search import Search, Trial, searched
+from tokenweir.study.tune.tables import weights_line
+from tokenweir.study.weights import asked_tokens
 
 
 def whole(policy: str = "concurrency", *, requests: int = 400) -> Job:
@@ -168,3 +172,31 @@ def test_tune_when_nothing_is_found_then_the_advice_is_to_keep_the_defaults() ->
     assert document["found"] == {}
     assert "nothing was found" in document["advice"]
     assert all(row["difference"] == 0 for row in document["held_out"][0]["figures"])
+
+
+def test_part_that_judges_when_weights_go_by_demand_then_only_what_came_before_is_known() -> None:
+    """Its own requests' tenants would be a look into the future."""
+    job = replace(whole(requests=200), cell=Cell("vtc-arena", "article", 1.0), policy="predictive")
+    first, second = halves(job, share=0.5)
+    seen, judged = (prepared_job(part)[0] for part in (first, second))
+    assert seen.asked == asked_tokens(seen.arrivals)
+    before = trace_from("vtc-arena", seed=1)[: second.skip + second.warmup]
+    assert judged.asked == asked_tokens(before) != asked_tokens(judged.arrivals)
+
+
+def test_document_when_unequal_weights_were_found_then_it_names_them_for_the_settings() -> None:
+    """The power is of no use to whoever writes the file; the largest tenant comes first."""
+    job = replace(whole(requests=200), cell=Cell("vtc-arena", "article", 1.0), policy="predictive")
+    first, second = halves(job, share=0.5)
+    tuning = Tuning(Search(first, ["weights"], (1.0,), (1,)), second)
+    assert tuning_document(tuning)["weights"] == {}
+    assert weights_line(tuning_document(tuning)) == ""
+    tuning.setting = (("weights", 1.0),)
+    document = tuning_document(tuning)
+    weights = list(document["weights"].values())
+    assert len(weights) > 8
+    assert weights == sorted(weights, reverse=True)
+    assert weights[0] > 1 > weights[-1]
+    tenant = next(iter(document["weights"]))
+    assert weights_line(document).startswith(f"weights by tenant: {tenant} {weights[0]:g}, ")
+    assert weights_line(document).endswith(", and more with --json")

@@ -53,7 +53,10 @@ def tune(
     file: File,
     policy: Annotated[str, typer.Option(help="Whose settings.")] = DEFAULT_POLICY,
     knobs: Annotated[
-        str, typer.Option(help="all that it has, or of: limit, headroom, lengths, ordering, ...")
+        str,
+        typer.Option(
+            help="all that it has, or of: limit, headroom, lengths, ordering, class_wait, ..."
+        ),
     ] = "all",
     load: Annotated[str, typer.Option(help="Multiples of capacity, comma-separated.")] = "1,1.5,3",
     goal: Annotated[
@@ -80,7 +83,7 @@ def tune(
 ) -> None:
     """Tune a policy's settings on one part of a trace, and judge them on the rest."""
     from tokenweir.study.knobs import knobs_from
-    from tokenweir.study.sweep.measure import Job
+    from tokenweir.study.sweep.measure import Job, prepared_job
     from tokenweir.study.sweep.plan import Cell, loads_from
     from tokenweir.study.tune.run import Tuning, halves
     from tokenweir.study.tune.search import Search
@@ -98,7 +101,8 @@ def tune(
             declared=declared, slo=slo_from(slo_ttft, slo_tpot, unloaded=slo_unloaded)
         ),
     )
-    names = knobs_from(knobs, name=policy)
+    experiment, _ = prepared_job(whole)
+    names = knobs_from(knobs, name=policy, has_tenants=len(experiment.asked) > 1)
     first, second = halves(whole, share=hold_out)
     tuning = Tuning(Search(first, names, loads, chosen, goal, attainment), second)
     at_once = jobs_from(jobs, backend=backend)
@@ -137,7 +141,7 @@ def _run(
 
 
 def _show(document: dict[str, Any], *, as_json: bool) -> None:
-    from tokenweir.study.tune.tables import held_out_table, trials_table
+    from tokenweir.study.tune.tables import held_out_table, trials_table, weights_line
 
     if as_json:
         print_json(document)
@@ -146,4 +150,6 @@ def _show(document: dict[str, Any], *, as_json: bool) -> None:
     console.print(trials_table(document))
     if document["is_complete"]:
         console.print(held_out_table(document))
+    if weights := weights_line(document):
+        console.print(weights)
     console.print(document["advice"])

@@ -34,6 +34,7 @@ from tokenweir.sim.traces import Arrival
 from tokenweir.sim.turns import Clients
 from tokenweir.sim.workload import article_workload, declared_maxima, uniforms
 from tokenweir.study.parallel import map_jobs
+from tokenweir.study.weights import weights_of
 
 __all__ = [
     "NO_QUEUE",
@@ -70,6 +71,8 @@ class Experiment:
         guards: What guarded policies keep; its pace is that of ``slo``.
         fairness: Row of ``FAIRNESS``: whose turn it is among tenants.
         ordering: Row of ``ORDERINGS``: the order inside a tenant.
+        asked: Tenants with the tokens that they are known to ask for, where weights go by that.
+        weights_power: Of a tenant's weight, see ``weights``; 0 for equal ones.
         returns: How returns are paced and retries bounded, or None, as in the article, to advise
             each refused request by itself.
         slo: What good means.
@@ -93,6 +96,8 @@ class Experiment:
     guards: GuardConfig = field(default_factory=GuardConfig)
     fairness: str = "vtc"
     ordering: str = "earliest_deadline"
+    asked: tuple[tuple[str, int], ...] = ()
+    weights_power: float = 0.0
     returns: ReturnConfig | None = None
     slo: Slo = field(default_factory=Slo)
     checks: bool = True
@@ -160,6 +165,7 @@ def admitter_of(experiment: Experiment, *, seed: int) -> Admitter:
         queue=experiment.queue,
         fairness=experiment.fairness,
         ordering=experiment.ordering,
+        tenants=weights_of(experiment.asked, power=experiment.weights_power),
         ledger=LedgerConfig(lease_ns=None, abort_time_ns=0),
         calibration=CalibrationConfig(gain=1.0),
         guards=replace(experiment.guards, tpot_ns=experiment.slo.tpot_ns),

@@ -16,7 +16,8 @@ from tokenweir.core.errors import ConfigError
 from tokenweir.core.lengths import LengthConfig, LengthMode
 from tokenweir.core.policy import POLICIES, Policy, policy
 from tokenweir.core.queues import ORDERINGS
-from tokenweir.core.units import NS_PER_MS
+from tokenweir.core.request import Priority
+from tokenweir.core.units import NS_PER_MS, NS_PER_S, Nanos
 from tokenweir.study.experiment import Experiment
 
 __all__ = [
@@ -37,6 +38,8 @@ Setting = tuple[tuple[str, Value], ...]
 
 # Fields of capacity tests that are limits on requests; what has none depends on no such guess.
 _LIMIT_FIELDS = ("in_flight_max", "waiting_max")
+# Traces tell no classes: all of their requests are of this one.
+_TRACED = Priority.P1
 LIMIT_GRID: tuple[int, ...] = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
 
 
@@ -50,6 +53,7 @@ class Knob:
         fits: Whether a policy has it.
         now: Its value in an experiment.
         turned: The experiment with another value.
+        needs_tenants: Whether it changes nothing where all requests are of one tenant.
     """
 
     what: str
@@ -57,6 +61,7 @@ class Knob:
     fits: Callable[[Policy], bool]
     now: Callable[[Experiment], Value]
     turned: Callable[[Experiment, Any], Experiment]
+    needs_tenants: bool = False
 
 
 def _capacity(experiment: Experiment) -> CapacityTest:
@@ -75,6 +80,12 @@ def limited_policies() -> list[str]:
 def _with_capacity(experiment: Experiment, field: str, *, value: float) -> Experiment:
     changed: Any = replace(_capacity(experiment), **{field: value})  # type: ignore[type-var]  # all tests are dataclasses
     return replace(experiment, capacity=changed)
+
+
+def _with_class_wait(experiment: Experiment, wait_ns: Nanos) -> Experiment:
+    queue = experiment.queue
+    limits = replace(queue.classes[_TRACED], wait_ns_max=wait_ns)
+    return replace(experiment, queue=replace(queue, classes={**queue.classes, _TRACED: limits}))
 
 
 KNOBS: dict[str, Knob] = {
@@ -114,6 +125,21 @@ KNOBS: dict[str, Knob] = {
         lambda e: e.ordering,
         lambda e, value: replace(e, ordering=value),
     ),
+    "class_wait": Knob(
+        "longest wait of class P1, s",
+        (0.25, 0.5, 1.0, 2.0, 5.0, 10.0),
+        lambda policy: True,
+        lambda e: e.queue.wait_ns_max_of(_TRACED) / NS_PER_S,
+        lambda e, value: _with_class_wait(e, round(value * NS_PER_S)),
+    ),
+    "weights": Knob(
+        "power of what a tenant asks for, by which it weighs",
+        (-0.5, 0.0, 0.25, 0.5, 0.75, 1.0),
+        lambda policy: True,
+        lambda e: e.weights_power,
+        lambda e, value: replace(e, weights_power=value),
+        needs_tenants=True,
+    ),
     "reading": Knob(
         "most work on prompts inside the engine, ms",
         (25, 50, 100, 200, 400, 800),
@@ -140,19 +166,29 @@ KNOBS: dict[str, Knob] = {
 }
 
 
-def knobs_from(text: str, *, name: str) -> list[str]:
+def knobs_from(text: str, *, name: str, has_tenants: bool = True) -> list[str]:
     """Read ``all`` that fit a policy, or a comma-separated list of knobs.
 
+    Args:
+        text: As on the command line.
+        name: The policy's.
+        has_tenants: Whether there is more than one.
+
     Raises:
-        ConfigError: One is unknown, does not fit the policy, or is named twice.
+        ConfigError: One is unknown, does not fit policy or tenants, or is named twice.
     """
     chosen = policy(name)
-    fitting = [knob for knob, row in KNOBS.items() if row.fits(chosen)]
+    fitting = [
+        knob
+        for knob, row in KNOBS.items()
+        if row.fits(chosen) and (has_tenants or not row.needs_tenants)
+    ]
     words = fitting if text == "all" else [word.strip() for word in text.split(",")]
     for word in words:
         if word not in fitting or words.count(word) > 1:
             raise ConfigError(
-                f"knob {word!r} is not allowed for policy {name}, allowed, each once: "
+                f"knob {word!r} is not allowed for policy {name}"
+                f"{'' if has_tenants else ' and a single tenant'}, allowed, each once: "
                 f"{', '.join(fitting)}"
             )
     return words

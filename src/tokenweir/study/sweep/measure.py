@@ -23,6 +23,7 @@ from tokenweir.study.knobs import Setting, with_knobs
 from tokenweir.study.plan import TRACE_NAMES, Wishes, experiment_from, is_drawn, trace_from
 from tokenweir.study.sweep.binding import binding_of, seats_allowed
 from tokenweir.study.sweep.plan import Cell
+from tokenweir.study.weights import asked_tokens
 from tokenweir.study.window import Window, window_figures, windowed
 
 __all__ = [
@@ -47,7 +48,7 @@ _UNQUEUED = frozenset({"engine_queue"})
 # What a figure depends on besides its job: other code may give other figures.
 _SOURCES = (
     *("core", "engine", "profiles", "sim", "study/bound", "study/experiment.py", "study/plan.py"),
-    *("study/window.py", "study/sweep/measure.py", "study/knobs.py"),
+    *("study/window.py", "study/sweep/measure.py", "study/knobs.py", "study/weights.py"),
 )
 _SUFFIXES = (".py", ".toml")
 
@@ -133,15 +134,18 @@ def prepared_job(job: Job) -> tuple[Experiment, Window]:
         ConfigError: See ``experiment_from``, ``trace_from``, ``windowed`` and ``with_knobs``.
     """
     experiment = experiment_from(replace(job.wishes, profile=job.cell.profile))
+    trace = _trace(job.cell.trace, job.seed if is_drawn(job.cell.trace) else 1)
     window = windowed(
-        _trace(job.cell.trace, job.seed if is_drawn(job.cell.trace) else 1)[job.skip :],
+        trace[job.skip :],
         experiment.engine,
         load=job.cell.load,
         requests=job.requests,
         warmup=job.warmup,
         cooldown=job.cooldown,
     )
-    experiment = replace(experiment, arrivals=window.arrivals)
+    # Of a part that judges, only what came before it may be known.
+    known = trace[: job.skip + job.warmup] if job.skip else window.arrivals
+    experiment = replace(experiment, arrivals=window.arrivals, asked=asked_tokens(known))
     if job.policy == BOUND:
         return experiment, window
     experiment = replace(experiment, policy=job.policy)

@@ -23,8 +23,11 @@ from tokenweir.study.sweep.measure import Figures, Job, prepared_job
 from tokenweir.study.sweep.run import do_jobs
 from tokenweir.study.sweep.store import Store
 from tokenweir.study.tune.search import OBJECTIVES, Search, Trial, searched
+from tokenweir.study.weights import weights_of
 
 __all__ = ["Tuning", "halves", "tune", "tuning_document"]
+
+_TENANTS_SHOWN_MAX = 50
 
 
 @dataclass(slots=True)
@@ -129,11 +132,19 @@ def tuning_document(tuning: Tuning) -> dict[str, Any]:
         "requests": {"tuned_on": job.requests, "held_out": tuning.held_out.requests},
         "defaults": {knob: KNOBS[knob].now(experiment) for knob in search.knobs},
         "found": None if tuning.setting is None else dict(tuning.setting),
+        "weights": _weights(tuning),
         "trials": [asdict(trial) for trial in tuning.trials],
         "held_out": tuning.judged,
         "is_complete": tuning.judged is not None,
         "advice": _advice(tuning),
     }
+
+
+def _weights(tuning: Tuning) -> dict[str, float]:
+    """Return the weights of the largest tenants where equal ones are not what was found."""
+    experiment, _ = prepared_job(replace(tuning.search.job, setting=tuning.setting or ()))
+    named = weights_of(experiment.asked, power=experiment.weights_power).named
+    return {tenant: limits.weight for tenant, limits in list(named.items())[:_TENANTS_SHOWN_MAX]}
 
 
 def _advice(tuning: Tuning) -> str:

@@ -6,7 +6,9 @@ from typing import Any
 
 from rich.table import Table
 
-__all__ = ["held_out_table", "trials_table"]
+__all__ = ["held_out_table", "trials_table", "weights_line"]
+
+_TENANTS_SHOWN_MAX = 8
 
 
 def trials_table(document: dict[str, Any]) -> Table:
@@ -55,3 +57,13 @@ def held_out_table(document: dict[str, Any]) -> Table:
             clear = "yes" if row["is_clear"] else "no"
             table.add_row(f"{one['load']:g}", row["figure"], *cells, clear)
     return table
+
+
+def weights_line(document: dict[str, Any]) -> str:
+    """Return the weights that the found power stands for, or nothing where they are equal."""
+    weights = list(document["weights"].items())
+    if not weights:
+        return ""
+    shown = ", ".join(f"{tenant} {weight:g}" for tenant, weight in weights[:_TENANTS_SHOWN_MAX])
+    more = "" if len(weights) <= _TENANTS_SHOWN_MAX else ", and more with --json"
+    return f"weights by tenant: {shown}{more}"
