@@ -31,6 +31,7 @@ GOLDEN = {
     "upstream_unreachable": 503,
     "upstream_broken": 502,
     "upstream_timeout": 504,
+    "deadline_passed": 504,
     "draining": 503,
     "bad_request": 400,
     "not_found": 404,

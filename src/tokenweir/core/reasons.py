@@ -43,6 +43,7 @@ class ReasonCode(Enum):
     UPSTREAM_UNREACHABLE = "upstream_unreachable"
     UPSTREAM_BROKEN = "upstream_broken"
     UPSTREAM_TIMEOUT = "upstream_timeout"
+    DEADLINE_PASSED = "deadline_passed"
     DRAINING = "draining"
     BAD_REQUEST = "bad_request"
     NOT_FOUND = "not_found"
@@ -264,6 +265,15 @@ REASONS: dict[ReasonCode, ReasonRow] = {
         Stage.UPSTREAM,
         "retry; tell the operator if it stays",
         "the engine did not answer in time",
+    ),
+    ReasonCode.DEADLINE_PASSED: ReasonRow(
+        504,
+        True,
+        Scope.REQUEST,
+        Stage.UPSTREAM,
+        "allow more time, or ask for a shorter answer",
+        "the deadline passed before the answer was complete",
+        is_advised=False,
     ),
     ReasonCode.DRAINING: ReasonRow(
         503, True, Scope.GATEWAY, Stage.ADMISSION, _LATER, "this gateway is shutting down"

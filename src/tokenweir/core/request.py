@@ -58,6 +58,8 @@ class Request:
         ticket: What it was given when it was refused before, its seal checked.
         length_mode: What is promised of its length instead of what its pool promises, for instance
             where its tenant pays for the declared maximum; None for the pool's.
+        wait_ns_max: Longest wait that its caller or its tenant bears, 0 to enter at once or not at
+            all; None for its class's, beyond which nothing waits in any case.
     """
 
     request_id: str
@@ -74,6 +76,7 @@ class Request:
     body_hash: bytes = b""
     ticket: ReturnTicket | None = None
     length_mode: LengthMode | None = None
+    wait_ns_max: Nanos | None = None
 
 
 @dataclass(frozen=True, slots=True)

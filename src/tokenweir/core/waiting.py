@@ -5,9 +5,9 @@ profiles are known from reading times; S = bound on its first token; r = time to
 Rule: it may wait while W <= f S - max(r, m), with f = the part of it that may be used and m = the
 95th percentile of r among those that ask; while W <= g f S, or that less r, with g = the part that
 a standing queue leaves; and while nobody behind it in its tenant's line, who would be in time
-without it, would be late with it. It is dropped at f S - r, or when its class's
-wait or its deadline is over. Where prompts are what the engine is short of, the service rate says
-nothing: it counts what ends, not what begins.
+without it, would be late with it. It is dropped at f S - r, or when its class's wait, a shorter one
+of its own, or its deadline is over. Where prompts are what the engine is short of, the service rate
+says nothing: it counts what ends, not what begins.
 Properties: m makes the bound the same for all but the longest prompts. With r alone, a queue that
 is full to the bound lets in whoever is a little smaller, and the engine gets none but small
 requests. That matters where seats are short, which small requests take as large ones do; while few
@@ -124,15 +124,20 @@ class WaitTest:
             wait_fraction: Part of that which may be waited (see ``standing_queue``).
         """
         limits, request, now_ns = self._limits, entry.request, entry.enqueued_ns
-        bound_ns = wait_ns_max = limits.wait_ns_bound(request.priority)
+        bound_ns = limits.wait_ns_bound(request.priority)
+        # A shorter wait of its own is a bound, and no claim to be served before others.
         entry.due_ns = now_ns + bound_ns
+        longest_ns = limits.wait_ns_max_of(request.priority)
+        if request.wait_ns_max is not None:
+            longest_ns = min(longest_ns, request.wait_ns_max)
+        bound_ns = wait_ns_max = min(bound_ns, longest_ns)
         own_ns = None
         if self._is_guarded and limits.classes[request.priority].is_interactive:
             own_ns = own_reading_ns(entry.estimate, accounts=look.healthy)
         if own_ns is not None:
             slo_ns = first_token_slo_ns(entry.estimate, limits, accounts=look.healthy)
             first_ns = int(slo_ns * slo_fraction)
-            wait_ns_max = min(limits.wait_ns_max_of(request.priority), first_ns - own_ns)
+            wait_ns_max = min(longest_ns, first_ns - own_ns)
             neutral = self._neutral_fraction(look.shortage)
             margin_ns = self._margin(own_ns, first_ns=first_ns)
             bound_ns = min(
