@@ -16,6 +16,7 @@ from tokenweir.core.admitter_config import AdmitterConfig
 from tokenweir.core.capacity.concurrency import Concurrency
 from tokenweir.core.ledger import LedgerConfig
 from tokenweir.core.policy import policy
+from tokenweir.core.queues import QueueLimits
 from tokenweir.core.request import Outcome, Request, Usage
 from tokenweir.core.units import ReplicaId
 from tokenweir.driver.flight import Flight
@@ -23,6 +24,7 @@ from tokenweir.driver.pool import PoolDriver
 from tokenweir.gateway.exchange import Exchange, Shared
 from tokenweir.gateway.interrupts import Cause, Watchdog
 from tokenweir.gateway.pools import Route
+from tokenweir.http.identity import Identities, Identity
 from tokenweir.http.openai_api import Endpoint
 from tokenweir.http.prompt_estimate import TokenRatios
 from tokenweir.http.returning import Tickets
@@ -117,6 +119,7 @@ class Bench:
             clock=monotonic_clock,
             ids=(str(number) for number in itertools.count()),
             tickets=Tickets([b"k" * 32]),
+            identities=Identities({}, others=Identity("default")),
         )
         self.left = asyncio.Event()
         self.sent: list[dict[str, Any]] = []
@@ -161,6 +164,7 @@ class _Pool:
         self.timeouts = TimeoutSettings()
         self.context_tokens = None
         self.is_size_stale = False
+        self.limits = QueueLimits()
 
 
 class _Pools:

@@ -129,7 +129,7 @@ async def test_headers_when_passed_on_then_only_those_of_the_connection_stay_beh
         "authorization": "Bearer key",
         "x-request-id": "abc-1",
         "x-custom": "é",
-        "x-tokenweir-class": "0",
+        "x-tokenweir-class": "P2",
         "accept-encoding": "gzip",
         "traceparent": "00-1-2-01",
     }

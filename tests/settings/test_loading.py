@@ -123,8 +123,8 @@ def test_file_when_only_a_replica_is_named_then_all_else_has_a_default() -> None
         ),
         (
             ["pools"],
-            "weir.yaml: holds no settings, allowed keys: listen, admin, pools, routes, observe, "
-            "bypass, limits",
+            "weir.yaml: holds no settings, allowed keys: listen, admin, pools, routes, tenants, "
+            "tickets, observe, bypass, limits",
         ),
     ],
 )

@@ -16,6 +16,7 @@ __all__ = ["COMMANDS", "build_app"]
 # says of itself: so it need not import them.
 COMMANDS: Mapping[str, str] = MappingProxyType({
     "serve": "Forward OpenAI requests to a pool of engines, and admit, queue or refuse them.",
+    "check": "Check a settings file, keys included, and print every setting that holds.",
     "demo": "Overload an emulated engine three times, without admission control and with it.",
     "engine": "Serve an emulated engine: OpenAI paths, vLLM's metrics, KV pool and preemption.",
     "load": "Replay a trace over HTTP with real text; clients give up and retry as the SDKs do.",

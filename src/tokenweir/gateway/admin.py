@@ -16,6 +16,8 @@ from tokenweir.gateway.app import send_refusal
 from tokenweir.gateway.exchange import Shared
 from tokenweir.http.asgi import Receive, Scope, Send, header, send_body, send_json
 from tokenweir.http.body import BodyTooLarge, ClientGone, read_body
+from tokenweir.settings.effective import effective
+from tokenweir.settings.model import Settings
 
 __all__ = ["AdminApp"]
 
@@ -28,9 +30,10 @@ _logger = logging.getLogger(__name__)
 class AdminApp:
     """The application that operators talk to."""
 
-    def __init__(self, shared: Shared) -> None:
+    def __init__(self, shared: Shared, settings: Settings) -> None:
         """Prepare."""
         self._shared = shared
+        self._settings = settings
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: PLR0917 - ASGI's own signature
         """Answer one request."""
@@ -48,6 +51,8 @@ class AdminApp:
             case "GET", "/admin/v1/refusals":
                 pools = [_refusals(driver) for driver in self._shared.pools.drivers]
                 await send_json(send, {"pools": pools})
+            case "GET", "/admin/v1/settings":
+                await send_json(send, effective(self._settings))
             case "POST", "/admin/v1/mode":
                 await self._switch(scope, receive, send=send)
             case _:

@@ -15,16 +15,19 @@ from dataclasses import dataclass
 
 from tokenweir.adapters.prometheus import PrometheusMetrics
 from tokenweir.core.decision import Reject
+from tokenweir.core.mode import Mode
 from tokenweir.core.reasons import ReasonCode
 from tokenweir.core.request import Outcome, Request, Usage
-from tokenweir.core.units import NS_PER_MS, NS_PER_S
+from tokenweir.core.units import NS_PER_MS, NS_PER_S, Nanos
 from tokenweir.driver.flight import Flight
 from tokenweir.gateway.interrupts import NEVER_NS, Cause, Interrupt, Watchdog
 from tokenweir.gateway.pools import Pool, Pools
 from tokenweir.gateway.relay import Relay, RelayConfig
+from tokenweir.gateway.verdicts import REASON_OF_FAULT, not_for_good, verdict_of, with_cause
 from tokenweir.http.asgi import HeaderList, Receive, Scope, Send, json_bytes, send_body
 from tokenweir.http.body import BodyTooLarge, ClientGone, read_body, skip_body
 from tokenweir.http.headers import for_upstream, request_id
+from tokenweir.http.identity import Identities
 from tokenweir.http.openai_api import (
     BadRequest,
     Demand,
@@ -37,6 +40,7 @@ from tokenweir.http.openai_api import (
 from tokenweir.http.prompt_estimate import PromptSize, TokenRatios
 from tokenweir.http.refusals import error_object, refusal
 from tokenweir.http.returning import Tickets, attempt_number, body_hash
+from tokenweir.http.wishes import Grant, grant, wishes_of
 from tokenweir.ports.clock import Clock
 from tokenweir.ports.events import UpstreamFault, Verdict
 from tokenweir.ports.upstream import UpstreamBroken, UpstreamResponse, UpstreamUnreachable
@@ -51,14 +55,7 @@ _LAST_WORD_S = 2.0
 # For a client to stop sending a body that is refused.
 _LINGER_S = 1.0
 _ENGINE_BUSY = 503
-# Some looks at an engine later its size is known again, or believed.
-_STALE_SIZE_RETRY_NS = 5 * NS_PER_S
 
-_REASON_OF_FAULT = {
-    UpstreamFault.UNREACHABLE: ReasonCode.UPSTREAM_UNREACHABLE,
-    UpstreamFault.BROKEN: ReasonCode.UPSTREAM_BROKEN,
-    UpstreamFault.BUSY: ReasonCode.ENGINE_BUSY,
-}
 _FAULT_OF_CAUSE = {
     Cause.FIRST_BYTE_TIMEOUT: UpstreamFault.FIRST_BYTE_TIMEOUT,
     Cause.IDLE_TIMEOUT: UpstreamFault.IDLE_TIMEOUT,
@@ -78,6 +75,7 @@ class Shared:
     clock: Clock
     ids: Iterator[str]
     tickets: Tickets
+    identities: Identities
 
 
 class Exchange:
@@ -97,6 +95,8 @@ class Exchange:
         self._interrupt = Interrupt(task)
         self._id = next(shared.ids)
         self._wire_id = request_id(scope["headers"], default=self._id)
+        self._arrived_ns = shared.clock()
+        self._grant: Grant | None = None
         self._pool: Pool | None = None
         self._request: Request | None = None
         self._flight: Flight | None = None
@@ -151,9 +151,15 @@ class Exchange:
         return None
 
     async def _answer(self, parsed: ParsedBody) -> None:
-        shared = self._shared
+        shared, headers = self._shared, self._scope["headers"]
         route = shared.pools.route(self._scope["path"], parsed.model)
+        identity = shared.identities.of(headers)
         try:
+            self._grant = granted = grant(
+                wishes_of(headers),
+                identity.allowance,
+                wait_ns_max_of=route.pool.limits.wait_ns_max_of,
+            )
             demand = shape(
                 parsed,
                 output_tokens_max=route.output_tokens_max,
@@ -163,13 +169,17 @@ class Exchange:
             await self._refuse_bad(error)
             return
         self._pool = route.pool
-        headers = self._scope["headers"]
         number = attempt_number(headers)
         request = Request(
             request_id=self._id,
             prompt_tokens=shared.ratios.prompt_tokens(parsed.model, demand.size),
             output_tokens_max=demand.output_tokens_max,
             sequences=demand.sequences,
+            tenant=identity.tenant,
+            priority=granted.priority,
+            deadline_ns=self._deadline_ns(granted),
+            wait_ns_max=granted.wait_ns_max,
+            length_mode=identity.length_mode,
             attempt=number or 0,
             counts_attempts=number is not None,
             body_hash=body_hash(parsed.raw),
@@ -185,7 +195,10 @@ class Exchange:
             route.pool, again, demand=demand, model=parsed.model, earlier=fault
         )
         if fault is not None:
-            await self._refuse(route.pool.driver.refuse(request, _REASON_OF_FAULT[fault]))
+            await self._refuse(route.pool.driver.refuse(request, REASON_OF_FAULT[fault]))
+
+    def _deadline_ns(self, granted: Grant) -> Nanos | None:
+        return None if granted.deadline_ns is None else self._arrived_ns + granted.deadline_ns
 
     def _room(self, pool: Pool, model: str, *, size: PromptSize) -> Room | None:
         context_tokens = pool.context_tokens
@@ -216,11 +229,13 @@ class Exchange:
         """
         self._request = request
         self._interrupt.limit(NEVER_NS, Cause.TOTAL_TIMEOUT)
+        # While it waits, the deadline is the core's to keep.
+        self._interrupt.deadline_ns = NEVER_NS
         admitted = await pool.driver.admit(request)
         if isinstance(admitted, Reject):
             if pool.is_size_stale:
-                admitted = _not_for_good(admitted)
-            await self._refuse(_with_cause(admitted, earlier))
+                admitted = not_for_good(admitted)
+            await self._refuse(with_cause(admitted, earlier))
             return None
         while True:
             fault = await self._serve(pool, admitted, demand=demand, model=model)
@@ -228,7 +243,7 @@ class Exchange:
                 return fault
             again = await pool.driver.wait_again(admitted)
             if isinstance(again, Reject):
-                await self._refuse(_with_cause(again, earlier))
+                await self._refuse(with_cause(again, earlier))
                 return None
             admitted = again
 
@@ -246,6 +261,9 @@ class Exchange:
         if admitted.is_stopped:
             return None
         self._flight = admitted
+        # Who only observes cuts nothing.
+        if pool.driver.mode is Mode.ENFORCE:
+            interrupt.deadline_ns = admitted.request.deadline_ns or NEVER_NS
         try:
             response, fault = await self._forward(pool, admitted, demand=demand)
             if response is None:
@@ -264,7 +282,7 @@ class Exchange:
                 interrupt=self._interrupt,
                 send=self._send,
             )
-            pool.events.decided(*_verdict(admitted, demand))
+            pool.events.decided(*verdict_of(admitted, demand))
             return await self._relayed(relay, response, headers=self._headers(admitted, demand))
         except asyncio.CancelledError:
             if not interrupt.is_put_back_only:
@@ -272,6 +290,7 @@ class Exchange:
                 raise
             interrupt.go_on()
             interrupt.limit(NEVER_NS, Cause.TOTAL_TIMEOUT)
+            interrupt.deadline_ns = NEVER_NS
             return None
         finally:
             # Closed already, unless something interrupted us before the relay took over.
@@ -336,17 +355,22 @@ class Exchange:
 
     def _headers(self, flight: Flight, demand: Demand) -> HeaderList:
         """Return what the client is told about its admission."""
-        verdict, reason = _verdict(flight, demand)
+        verdict, reason = verdict_of(flight, demand)
         headers = [
             (b"x-tokenweir-decision", verdict.value.encode()),
             (b"x-tokenweir-reason", reason.value.encode()),
             (b"x-tokenweir-queue-ms", b"%d" % (flight.queue_wait_ns // NS_PER_MS)),
             (b"x-tokenweir-reserved-tokens", b"%d" % flight.admit.reserved_tokens),
             (b"x-request-id", self._wire_id),
+            *self._told(),
         ]
         if demand.changes:
             headers.append((b"x-tokenweir-degraded", ", ".join(demand.changes).encode()))
         return headers
+
+    def _told(self) -> HeaderList:
+        """Return what was granted otherwise than it was asked for."""
+        return [] if self._grant is None else self._grant.headers
 
     async def _refuse_bad(self, error: BadRequest) -> None:
         await self._refuse(Reject(ReasonCode.BAD_REQUEST), message=str(error), param=error.param)
@@ -375,8 +399,9 @@ class Exchange:
         self._interrupt.limit(
             self._shared.clock() + self._shared.limits.client_stall, Cause.CLIENT_STALLED
         )
+        self._interrupt.deadline_ns = NEVER_NS
         answer = refusal(reject, message=message, param=param)
-        headers = [*answer.headers, (b"x-request-id", self._wire_id)]
+        headers = [*answer.headers, (b"x-request-id", self._wire_id), *self._told()]
         if reject.ticket is not None and self._request is not None:
             headers += self._shared.tickets.header_for(reject.ticket, self._request)
         if lingers:
@@ -418,6 +443,8 @@ class Exchange:
             return self._flight.interrupted
         fault = _FAULT_OF_CAUSE.get(cause)
         reason = ReasonCode.DRAINING if fault is None else ReasonCode.UPSTREAM_TIMEOUT
+        if cause is Cause.DEADLINE:
+            reason = ReasonCode.DEADLINE_PASSED
         if self._pool is None or self._request is None:
             return Reject(reason, retry_after_ns=NS_PER_S)
         if fault is not None and self._flight is not None:
@@ -436,32 +463,3 @@ class Exchange:
         lead = b"\n\n" if relay.is_inside_line else b""
         event = lead + b"event: error\ndata: " + json_bytes(error_object(reject)) + b"\n\n"
         await self._send({"type": "http.response.body", "body": event, "more_body": True})
-
-
-def _verdict(flight: Flight, demand: Demand) -> tuple[Verdict, ReasonCode]:
-    """Return decision and reason of a request that is let in, as the client is told."""
-    if flight.was_queued:
-        return Verdict.QUEUE, ReasonCode.WAITING
-    verdict = Verdict.DEGRADE if demand.is_lowered else Verdict.ADMIT
-    return verdict, flight.admit.reason
-
-
-def _not_for_good(reject: Reject) -> Reject:
-    """Let a refusal for good, by a size that may not be true any more, be one for now."""
-    if reject.reason not in {ReasonCode.TOO_LARGE, ReasonCode.OUTPUT_MAX_TOO_LARGE}:
-        return reject
-    return dataclasses.replace(
-        reject,
-        reason=ReasonCode.OVERLOAD_KV,
-        retry_after_ns=_STALE_SIZE_RETRY_NS,
-        wait_ns=_STALE_SIZE_RETRY_NS,
-    )
-
-
-def _with_cause(reject: Reject, earlier: UpstreamFault | None) -> Reject:
-    """Let a refused second attempt tell what the first one met."""
-    if earlier is UpstreamFault.BUSY:
-        return dataclasses.replace(reject, reason=ReasonCode.ENGINE_BUSY)
-    if earlier is not None and reject.reason is ReasonCode.NO_HEALTHY_REPLICA:
-        return dataclasses.replace(reject, reason=_REASON_OF_FAULT[earlier])
-    return reject

@@ -30,6 +30,7 @@ class Cause(Enum):
     IDLE_TIMEOUT = "idle_timeout"
     TOTAL_TIMEOUT = "total_timeout"
     CLIENT_STALLED = "client_stalled"
+    DEADLINE = "deadline"
     SHUTDOWN = "shutdown"
     INTERRUPTED = "interrupted"
     PUT_BACK = "put_back"
@@ -45,10 +46,11 @@ class Interrupt:
         cause: Why it was stopped, None while it was not.
         limit_ns: When it is stopped at the latest.
         limit_cause: Why it is then.
+        deadline_ns: When its caller has no use for the answer any more.
         is_over: Set when the request is answered; nothing stops it any more.
     """
 
-    __slots__ = ("_task", "cause", "is_over", "limit_cause", "limit_ns")
+    __slots__ = ("_task", "cause", "deadline_ns", "is_over", "limit_cause", "limit_ns")
 
     def __init__(self, task: asyncio.Task[object]) -> None:
         """Guard a task, without a limit yet."""
@@ -57,6 +59,7 @@ class Interrupt:
         self.is_over = False
         self.limit_ns: Nanos = NEVER_NS
         self.limit_cause = Cause.TOTAL_TIMEOUT
+        self.deadline_ns: Nanos = NEVER_NS
 
     def fire(self, cause: Cause) -> None:
         """Cancel the task; only the first call counts, but being put back is no end."""
@@ -147,3 +150,5 @@ class Watchdog:
         for interrupt in tuple(self._watched):
             if interrupt.limit_ns <= now_ns:
                 interrupt.fire(interrupt.limit_cause)
+            elif interrupt.deadline_ns <= now_ns:
+                interrupt.fire(Cause.DEADLINE)

@@ -12,6 +12,7 @@ from tokenweir.adapters.aiohttp_upstream import AiohttpUpstream, open_session
 from tokenweir.adapters.prometheus import PrometheusMetrics
 from tokenweir.adapters.vllm import VllmTelemetry
 from tokenweir.core.admitter import Admitter
+from tokenweir.core.queues import QueueLimits
 from tokenweir.core.units import ReplicaId
 from tokenweir.driver.pool import PoolDriver
 from tokenweir.driver.scraper import Scraper
@@ -41,6 +42,7 @@ class Pool:
         upstreams: Where its replicas are.
         scraper: Looks at them.
         timeouts: For them.
+        limits: How much may wait before it, and how long.
         session: Of their connections.
         telemetries: What looks at the replicas, which also learns their context.
     """
@@ -50,6 +52,7 @@ class Pool:
     upstreams: Mapping[ReplicaId, Upstream]
     scraper: Scraper
     timeouts: TimeoutSettings
+    limits: QueueLimits
     session: aiohttp.ClientSession
     telemetries: Sequence[VllmTelemetry]
 
@@ -130,7 +133,8 @@ class Pools:
 def _build(
     pool: PoolSettings, settings: Settings, *, metrics: PrometheusMetrics, clock: Clock
 ) -> Pool:
-    admitter = Admitter(pool_policy(pool), rng=random.Random(), config=admitter_config(pool))
+    config = admitter_config(pool, tenants=settings.tenants)
+    admitter = Admitter(pool_policy(pool), rng=random.Random(), config=config)
     admitter.mode = mode_of(settings)
     events = metrics.add_pool(pool.name)
     driver = PoolDriver(pool.name, admitter, clock=clock, events=events)
@@ -152,4 +156,13 @@ def _build(
             )
         )
     scraper = Scraper(driver, telemetries, interval_ns=pool.scrape.interval)
-    return Pool(driver, events, upstreams, scraper, pool.timeouts, session, telemetries)
+    return Pool(
+        driver,
+        events,
+        upstreams,
+        scraper,
+        timeouts=pool.timeouts,
+        limits=config.queue,
+        session=session,
+        telemetries=telemetries,
+    )

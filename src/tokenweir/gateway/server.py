@@ -24,13 +24,15 @@ from tokenweir.core.units import s_from_ns
 from tokenweir.gateway.admin import AdminApp
 from tokenweir.gateway.app import GatewayApp
 from tokenweir.gateway.exchange import Shared
+from tokenweir.gateway.identities import identities_of
 from tokenweir.gateway.interrupts import Cause, Watchdog
 from tokenweir.gateway.pools import Pools
 from tokenweir.gateway.protocol import protocol_of
 from tokenweir.http.prompt_estimate import TokenRatios
 from tokenweir.http.returning import Tickets
-from tokenweir.ports.clock import monotonic_clock
+from tokenweir.ports.clock import monotonic_clock, wall_offset_ns
 from tokenweir.settings.model import LimitSettings, Settings
+from tokenweir.settings.secrets import ticket_keys
 
 __all__ = ["Gateway", "bind"]
 
@@ -127,14 +129,14 @@ class Gateway:
             metrics=metrics,
             clock=monotonic_clock,
             ids=_request_ids(),
-            # Of this process alone: after a restart nobody is told to come back any more.
-            tickets=Tickets([secrets.token_bytes(_TICKET_KEY_BYTES)]),
+            tickets=_tickets(self._settings),
+            identities=identities_of(self._settings),
         )
         app = GatewayApp(shared, shows_metrics=self._admin_listener is None)
         servers = [_server(app, self._settings.limits)]
         serving = [asyncio.create_task(servers[0].serve(sockets=[self._listener]))]
         if self._admin_listener is not None:
-            servers.append(_server(AdminApp(shared), self._settings.limits))
+            servers.append(_server(AdminApp(shared, self._settings), self._settings.limits))
             serving.append(asyncio.create_task(servers[1].serve(sockets=[self._admin_listener])))
         watchdog.start()
         await pools.start()
@@ -192,6 +194,14 @@ class Gateway:
         finally:
             for number in actions:
                 loop.remove_signal_handler(number)
+
+
+def _tickets(settings: Settings) -> Tickets:
+    """Return what seals tickets, with the keys of the settings or one of this process alone."""
+    keys = ticket_keys(settings.tickets, path="tickets")
+    if not keys:
+        return Tickets([secrets.token_bytes(_TICKET_KEY_BYTES)])
+    return Tickets(keys, clock_offset_ns=wall_offset_ns())
 
 
 def _request_ids() -> Iterator[str]:

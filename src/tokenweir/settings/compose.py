@@ -3,21 +3,30 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from urllib.parse import urlsplit
 
 from tokenweir.core.admitter_config import AdmitterConfig
 from tokenweir.core.capacity.concurrency import Concurrency
+from tokenweir.core.cost import Predicted
 from tokenweir.core.errors import ConfigError
 from tokenweir.core.mode import Mode
-from tokenweir.core.policy import Policy, policy
+from tokenweir.core.policy import POLICIES, Policy, policy
 from tokenweir.core.profile import EngineProfile
 from tokenweir.core.queues import QueueLimits
 from tokenweir.core.returns import ReturnConfig
 from tokenweir.core.units import ReplicaId
 from tokenweir.profiles import profile
+from tokenweir.settings.classes import class_limits
 from tokenweir.settings.model import PoolSettings, ReplicaSettings, RouteSettings, Settings
+from tokenweir.settings.secrets import ticket_keys
+from tokenweir.settings.tenants import (
+    TenantSettings,
+    check_tenants,
+    tenant_config,
+    tenants_by_key,
+)
 
 __all__ = [
     "admitter_config",
@@ -53,6 +62,8 @@ def check_relations(settings: Settings, *, source: str) -> None:
             pool_policy(pool)
         with _located(f"{path}.profile"):
             pool_profile(pool)
+        with _located(f"{path}.classes"):
+            class_limits(pool.classes)
         with _located(f"{path}.queue"):
             admitter_config(pool)
         _check_replicas(pool, path=path)
@@ -63,6 +74,10 @@ def check_relations(settings: Settings, *, source: str) -> None:
         if route.pool is not None and route.pool not in names:
             raise ConfigError(f"{path}.pool is {route.pool!r}, allowed: {', '.join(sorted(names))}")
     _check_default_route(settings, source=source)
+    check_tenants(settings.tenants, path=f"{source}: tenants")
+    _check_length_modes(settings, source=source)
+    tenants_by_key(settings.tenants, path=f"{source}: tenants")
+    ticket_keys(settings.tickets, path=f"{source}: tickets")
     if settings.observe and settings.bypass:
         raise ConfigError(f"{source}: bypass is true, allowed: false while observe is true")
 
@@ -93,8 +108,14 @@ def pool_profile(pool: PoolSettings) -> EngineProfile | None:
     return None if pool.profile is None else profile(pool.profile)
 
 
-def admitter_config(pool: PoolSettings) -> AdmitterConfig:
+def admitter_config(
+    pool: PoolSettings, *, tenants: Sequence[TenantSettings] = ()
+) -> AdmitterConfig:
     """Return the settings of the pool's admitter.
+
+    Args:
+        pool: The pool.
+        tenants: Who shares it.
 
     Raises:
         ConfigError: A value is out of the core's range.
@@ -105,7 +126,11 @@ def admitter_config(pool: PoolSettings) -> AdmitterConfig:
             debt_tokens_max=pool.queue.debt,
             wait_ns_max=pool.queue.wait,
             first_token_slo_ns=pool.first_token_slo,
+            classes=class_limits(pool.classes),
         ),
+        fairness=pool.fairness,
+        ordering=pool.ordering,
+        tenants=tenant_config(tenants),
         returns=ReturnConfig() if pool.paced_returns else None,
     )
 
@@ -161,6 +186,19 @@ def _check_default_route(settings: Settings, *, source: str) -> None:
             f"{source}: routes has its default route (one without match) at {defaults or 'none'}, "
             f"allowed: exactly one, the last"
         )
+
+
+def _check_length_modes(settings: Settings, *, source: str) -> None:
+    """Let no tenant be promised what no pool keeps."""
+    if any(isinstance(pool_policy(pool).cost, Predicted) for pool in settings.pools):
+        return
+    for index, tenant in enumerate(settings.tenants):
+        if tenant.length_mode is not None:
+            rows = ", ".join(row for row in POLICIES if POLICIES[row][1] == "predicted")
+            raise ConfigError(
+                f"{source}: tenants[{index}].length_mode is {tenant.length_mode!r}, "
+                f"allowed: where a pool has the policy {rows}"
+            )
 
 
 def _has_match(route: RouteSettings) -> bool:

@@ -15,6 +15,7 @@ from pydantic_core import ErrorDetails
 
 from tokenweir.core.errors import ConfigError
 from tokenweir.settings.model import Settings
+from tokenweir.settings.secrets import SecretSource
 
 __all__ = ["load_settings", "settings_from"]
 
@@ -136,7 +137,8 @@ def _explained(detail: ErrorDetails) -> str:
         return _unknown_key(where)
     if kind == "missing":
         return f"{path} is missing, it is required"
-    value = _shown(detail["input"])
+    # People write a secret where its place is asked for.
+    value = "(not shown)" if _is_secret(where) else _shown(detail["input"])
     if kind == "value_error":
         return f"{path} is {value}, allowed: {context['error']}"
     return f"{path} is {value}, allowed: {_allowed(detail, where)}"
@@ -148,6 +150,7 @@ def _allowed(detail: ErrorDetails, where: Sequence[int | str]) -> str:
         "greater_than_equal": ("ge", "{} or more"),
         "greater_than": ("gt", "above {}"),
         "less_than_equal": ("le", "up to {}"),
+        "less_than": ("lt", "below {}"),
         "too_short": ("min_length", "{} or more entries"),
         "too_long": ("max_length", "up to {} entries"),
         "string_too_short": ("min_length", "{} characters or more"),
@@ -156,13 +159,18 @@ def _allowed(detail: ErrorDetails, where: Sequence[int | str]) -> str:
     }
     row = bounds.get(detail["type"])
     if row is not None:
-        return row[1].format(context[row[0]])
+        bound = context[row[0]]
+        # Bounds of fractions are floats, and whole all the same.
+        return row[1].format(
+            int(bound) if isinstance(bound, float) and bound.is_integer() else bound
+        )
     if detail["type"] in {"model_type", "model_attributes_type", "dict_type"}:
         model = _model_at(where)
         return "a section" + (f" with the keys {_listed(model)}" if model is not None else "")
     plain = {
         "bool_type": "true or false",
         "bool_parsing": "true or false",
+        "float_type": "a number",
         "int_type": "a whole number",
         "int_parsing": "a whole number",
         "string_type": "a text",
@@ -183,6 +191,11 @@ def _unknown_key(where: Sequence[int | str]) -> str:
     near = difflib.get_close_matches(key[:_VALUE_CHARS_MAX], allowed, n=1)
     hint = f", did you mean {near[0]}?" if near else ","
     return f"{_path(where)} is an unknown key{hint} allowed: {', '.join(allowed)}"
+
+
+def _is_secret(where: Sequence[int | str]) -> bool:
+    models = (_model_at(where[:length]) for length in range(1, len(where) + 1))
+    return any(model is not None and issubclass(model, SecretSource) for model in models)
 
 
 def _model_at(where: Sequence[int | str]) -> type[BaseModel] | None:

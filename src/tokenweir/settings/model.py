@@ -11,12 +11,19 @@ import re
 from typing import Annotated, Literal
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, Field
 
+from tokenweir.core.admitter_config import AdmitterConfig
+from tokenweir.core.fairness import FAIRNESS
 from tokenweir.core.lengths import LengthMode
 from tokenweir.core.policy import DEFAULT_POLICY
+from tokenweir.core.queues import ORDERINGS
 from tokenweir.core.units import NS_PER_MS, NS_PER_S
+from tokenweir.settings.classes import ClassesSettings
 from tokenweir.settings.quantities import ByteCount, Duration, Magnitude
+from tokenweir.settings.secrets import TicketSettings
+from tokenweir.settings.section import Name, Section, row_of
+from tokenweir.settings.tenants import TenantSettings
 
 __all__ = [
     "AdminSettings",
@@ -30,10 +37,6 @@ __all__ = [
     "Settings",
     "TimeoutSettings",
 ]
-
-
-class _Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, str_strip_whitespace=True)
 
 
 # What RFC 3986 lets stand in a URL as it is.
@@ -77,10 +80,9 @@ def _loopback(value: str) -> str:
 
 HttpUrl = Annotated[str, AfterValidator(_http_url)]
 Port = Annotated[int, Field(ge=0, le=65_535, strict=True)]
-Name = Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9][A-Za-z0-9._:-]*$")]
 
 
-class ListenSettings(_Section):
+class ListenSettings(Section):
     """Where clients connect.
 
     Attributes:
@@ -92,14 +94,14 @@ class ListenSettings(_Section):
     port: Port = 8080
 
 
-class AdminListenSettings(_Section):
+class AdminListenSettings(Section):
     """Where operators connect: loopback only."""
 
     host: Annotated[str, AfterValidator(_loopback)] = "127.0.0.1"
     port: Port = 8081
 
 
-class AdminSettings(_Section):
+class AdminSettings(Section):
     """The admin side.
 
     Attributes:
@@ -110,7 +112,7 @@ class AdminSettings(_Section):
     listen: AdminListenSettings | None = None
 
 
-class ReplicaSettings(_Section):
+class ReplicaSettings(Section):
     """One engine or provider.
 
     Attributes:
@@ -125,7 +127,7 @@ class ReplicaSettings(_Section):
     kv_tokens: Annotated[Magnitude, Field(ge=1)] | None = None
 
 
-class QueueSettings(_Section):
+class QueueSettings(Section):
     """How much may wait in front of a pool.
 
     Attributes:
@@ -139,7 +141,7 @@ class QueueSettings(_Section):
     debt: Magnitude | None = None
 
 
-class TimeoutSettings(_Section):
+class TimeoutSettings(Section):
     """How long is waited for an upstream.
 
     Attributes:
@@ -155,7 +157,7 @@ class TimeoutSettings(_Section):
     total: Duration = 600 * NS_PER_S
 
 
-class ScrapeSettings(_Section):
+class ScrapeSettings(Section):
     """How replicas are looked at.
 
     Attributes:
@@ -167,7 +169,7 @@ class ScrapeSettings(_Section):
     timeout: Annotated[Duration, Field(ge=50 * NS_PER_MS)] = NS_PER_S
 
 
-class PoolSettings(_Section):
+class PoolSettings(Section):
     """Replicas that serve the same models, behind one queue.
 
     Attributes:
@@ -183,6 +185,9 @@ class PoolSettings(_Section):
             right in the sum of many, ``conformal`` covers nine of ten, ``declared`` is the declared
             maximum, so that the engine never has to preempt.
         queue: How much may wait.
+        ordering: In which order one tenant's waiting requests enter.
+        fairness: Whose turn it is among a class's tenants.
+        classes: What each class may take, and how long it may wait.
         paced_returns: Whether refused clients are told times that pace their returns, and retries
             have a budget; else each is told the predicted wait alone.
         first_token_slo: Where given, what would wait longer than half of it is refused; where the
@@ -198,13 +203,16 @@ class PoolSettings(_Section):
     concurrency: Annotated[Magnitude, Field(ge=1)] | None = None
     length_mode: LengthMode | None = None
     queue: QueueSettings = QueueSettings()
+    ordering: Annotated[str, AfterValidator(row_of(ORDERINGS))] = AdmitterConfig().ordering
+    fairness: Annotated[str, AfterValidator(row_of(FAIRNESS))] = AdmitterConfig().fairness
+    classes: ClassesSettings = ClassesSettings()
     paced_returns: bool = True
     first_token_slo: Duration | None = None
     timeouts: TimeoutSettings = TimeoutSettings()
     scrape: ScrapeSettings = ScrapeSettings()
 
 
-class MatchSettings(_Section):
+class MatchSettings(Section):
     """What a route takes; what is left out matches all.
 
     Attributes:
@@ -216,7 +224,7 @@ class MatchSettings(_Section):
     model: Annotated[str, Field(min_length=1)] | None = None
 
 
-class RouteSettings(_Section):
+class RouteSettings(Section):
     """Which requests go to which pool, and what they may ask for. The first that matches is taken.
 
     Attributes:
@@ -231,7 +239,7 @@ class RouteSettings(_Section):
     output_tokens_max: Annotated[Magnitude, Field(ge=1)] = 4_096
 
 
-class LimitSettings(_Section):
+class LimitSettings(Section):
     """What the gateway itself bears.
 
     Attributes:
@@ -249,7 +257,7 @@ class LimitSettings(_Section):
     drain: Duration = 30 * NS_PER_S
 
 
-class Settings(_Section):
+class Settings(Section):
     """The whole file.
 
     Attributes:
@@ -257,6 +265,8 @@ class Settings(_Section):
         admin: Where operators connect.
         pools: At least one.
         routes: The default route alone where none is given.
+        tenants: Who shares the pools; one tenant, ``default``, where none is given.
+        tickets: What seals return tickets.
         observe: Decide and record, but refuse nothing.
         bypass: Do not even decide.
         limits: What the gateway itself bears.
@@ -266,6 +276,8 @@ class Settings(_Section):
     admin: AdminSettings = AdminSettings()
     pools: Annotated[tuple[PoolSettings, ...], Field(min_length=1, max_length=64)]
     routes: tuple[RouteSettings, ...] = (RouteSettings(),)
+    tenants: Annotated[tuple[TenantSettings, ...], Field(max_length=10_000)] = ()
+    tickets: TicketSettings = TicketSettings()
     observe: bool = False
     bypass: bool = False
     limits: LimitSettings = LimitSettings()
