@@ -21,6 +21,7 @@ from tokenweir.core.units import NS_PER_MS, NS_PER_S
 from tokenweir.sim.attempt import Fate
 from tokenweir.sim.scenario import Record, Scenario
 from tokenweir.sim.simulator import simulate
+from tokenweir.sim.terms import Terms, TermsByTenant
 from tokenweir.sim.traces import Arrival
 
 # 20 tokens and 10 ms a step; three of the batch's requests fill the pool for three seconds each.
@@ -59,7 +60,10 @@ def run(
         draws=[[] for _ in arrivals],
         profile=ENGINE,
         end_ns=arrivals[-1].arrival_ns + 1,
-        classes={"urgent": Priority.P0, "batch": batch},
+        terms=TermsByTenant({
+            "urgent": Terms(priority=Priority.P0),
+            "batch": Terms(priority=batch),
+        }),
     )
     return simulate(scenario, Admitter(policy("predictive"), rng=random.Random(1), config=config))
 

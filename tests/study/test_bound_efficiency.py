@@ -9,10 +9,12 @@ import pytest
 
 from tests.study.bound_support import engine, random_arrivals
 from tokenweir.core.queues import QueueLimits
+from tokenweir.core.request import Priority
 from tokenweir.core.retry import RETRY_AFTER_NS_MAX
 from tokenweir.core.units import NS_PER_MS, NS_PER_S
 from tokenweir.sim.clients import client_model
 from tokenweir.sim.results import Slo
+from tokenweir.sim.terms import Terms, TermsByTenant
 from tokenweir.sim.traces import Arrival
 from tokenweir.study.bound.bound import Bound, Figure, levels_for, tightest_level
 from tokenweir.study.bound.efficiency import (
@@ -137,6 +139,16 @@ def test_attempts_when_clients_retry_then_the_latest_one_possible_counts(
     )
     assert attempts_span_ns(used) == expected_ns
     assert requests_of(used).attempts_ns == expected_ns
+
+
+def test_attempts_when_a_tenant_has_a_class_that_waits_longer_then_its_wait_counts() -> None:
+    """P2 waits 30 s, and that of a tenant that is not named 1 s."""
+    used = experiment(
+        clients=client_model("fixed", retries_max=1, timeout_ns=None),
+        queue=QueueLimits(items_max=10, wait_ns_max=NS_PER_S),
+        terms=TermsByTenant({"a": Terms(priority=Priority.P2)}),
+    )
+    assert attempts_span_ns(used) == 30 * NS_PER_S + NS_PER_S
 
 
 def test_requests_when_a_run_is_cut_then_windows_end_with_it() -> None:

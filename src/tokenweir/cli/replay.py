@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -42,6 +43,7 @@ from tokenweir.cli.study_options import (
     slo_from,
     wishes_from,
 )
+from tokenweir.core.errors import ConfigError
 from tokenweir.core.policy import DEFAULT_POLICY, POLICIES
 from tokenweir.study.bound.efficiency import Yardstick, yardsticks_for
 from tokenweir.study.experiment import Experiment
@@ -57,6 +59,7 @@ def register(app: typer.Typer) -> None:
 
 
 def replay(
+    ctx: typer.Context,
     file: File,
     policy: Annotated[
         str, typer.Option(help=f"all, or comma-separated: {', '.join(POLICIES)}.")
@@ -64,6 +67,11 @@ def replay(
     load: Annotated[
         str, typer.Option(help="Mean rate as a multiple of capacity, or recorded.")
     ] = "1",
+    config: Annotated[
+        Path | None,
+        typer.Option(help="A gateway's settings: its pool is run; options given besides win."),
+    ] = None,
+    pool: Annotated[str | None, typer.Option(help="Which one, where it has several.")] = None,
     profile: Profile = "article",
     replicas: Replicas = 1,
     kv_blocks: KvBlocks = False,
@@ -91,7 +99,7 @@ def replay(
     as_json: Json = False,
 ) -> None:
     """Replay a trace under a policy at a multiple of the engine's capacity."""
-    policies, chosen = policies_from(policy), seeds_of(seeds)
+    chosen = seeds_of(seeds)
     wishes = wishes_from(
         profile=profile,
         queue=queue,
@@ -110,7 +118,14 @@ def replay(
         prefix_cache=prefix_cache,
         replicas=replicas,
     )
+    policies = policies_from(policy)
     experiment = experiment_from(wishes)
+    if config is not None:
+        given = _given(ctx)
+        experiment = _as_in(config, experiment, pool=pool, given=given)
+        policies = policies if "policy" in given else [experiment.policy]
+    elif pool is not None:
+        raise ConfigError(f"--pool {pool!r} is not allowed, allowed: beside --config")
     ready = prepared_seeds(
         file,
         experiment,
@@ -124,12 +139,42 @@ def replay(
         print_json({"rows": rows})
         return
     title = (
-        f"{file} on {profile}: {len(ready[0].arrivals):,} requests at {rows[0]['load']:.3g} x "
-        f"capacity ({rows[0]['capacity_rps']:.2f} requests/s), declared {declared}"
+        f"{file} on {experiment.engine.name}: {len(ready[0].arrivals):,} requests at "
+        f"{rows[0]['load']:.3g} x capacity ({rows[0]['capacity_rps']:.2f} requests/s), "
+        f"declared {declared}"
     )
     if len(chosen) > 1:
         title += f", mean of {len(chosen)} seeds"
+    if config is not None:
+        title += f"; {_known(ready[0], experiment)} of {config}"
     _show(rows, title=title)
+
+
+def _given(ctx: typer.Context) -> set[str]:
+    """Return the options that stand on the command line, by their parameters' names."""
+    return {
+        name
+        for name in ctx.params
+        if (source := ctx.get_parameter_source(name)) is not None
+        and source.name not in {"DEFAULT", "DEFAULT_MAP"}
+    }
+
+
+def _as_in(
+    config: Path, experiment: Experiment, *, pool: str | None, given: set[str]
+) -> Experiment:
+    """Return the experiment as a settings file has it."""
+    # Brings pydantic along, which most commands do without.
+    from tokenweir.study.own_pool import read_pool, with_pool
+
+    settings, chosen = read_pool(config, name=pool)
+    return with_pool(experiment, chosen, settings=settings, given=given)
+
+
+def _known(ready: Replay, experiment: Experiment) -> str:
+    """Say how many of a trace's tenants the file names: a misspelt one has no weight."""
+    names = {arrival.tenant for arrival in ready.arrivals}
+    return f"{len(names & set(experiment.terms.named))} of {len(names)} tenants are"
 
 
 def _rows(
@@ -162,17 +207,20 @@ def _rows(
 
 
 def _show(rows: list[dict[str, Any]], *, title: str) -> None:
-    from tokenweir.study.tables import buckets_table, parts_table, runs_table
+    from tokenweir.study.tables import buckets_table, parts_table, runs_table, tenants_table
 
     console = table_console()
     console.print(runs_table(rows, title=title))
     console.print(buckets_table(rows))
+    has_bound = "bound" in rows[0]["ours"]
+    if "tenants" in rows[0]["ours"] and not has_bound:
+        console.print(tenants_table(rows))
     for name in ("prefix_cache", "replicas"):
         if name in rows[0]["ours"]:
             console.print(parts_table(rows, name=name))
-    if "bound" in rows[0]["ours"]:
-        from tokenweir.study.bound.tables import efficiency_table, tenants_table
+    if has_bound:
+        from tokenweir.study.bound import tables as of_bounds
 
-        console.print(efficiency_table(rows))
+        console.print(of_bounds.efficiency_table(rows))
         if "tenants" in rows[0]["ours"]:
-            console.print(tenants_table(rows))
+            console.print(of_bounds.tenants_table(rows))

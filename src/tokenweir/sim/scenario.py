@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from tokenweir.core.errors import ConfigError
 from tokenweir.core.profile import EngineProfile
-from tokenweir.core.request import Priority
 from tokenweir.core.units import Nanos
 from tokenweir.sim.attempt import Attempt
 from tokenweir.sim.clients import ClientModel
 from tokenweir.sim.replica import KV_MODELS, EngineTotals
+from tokenweir.sim.terms import TermsByTenant
 from tokenweir.sim.traces import Arrival
 from tokenweir.sim.turns import Clients
 
@@ -53,7 +53,8 @@ class Scenario:
         kv: Row of ``KV_MODELS``: how the engines hold KV.
         replicas: Engines, all alike.
         outages: When which of them is gone.
-        classes: Class of a tenant's requests, P1 of who is not named.
+        terms: What a tenant's requests carry that the trace does not tell.
+        tells_profile: Whether the policy is told how fast the engines are.
     """
 
     arrivals: Sequence[Arrival]
@@ -68,7 +69,8 @@ class Scenario:
     kv: str = "whole"
     replicas: int = 1
     outages: Sequence[Outage] = ()
-    classes: Mapping[str, Priority] = field(default_factory=dict)
+    terms: TermsByTenant = field(default_factory=TermsByTenant)
+    tells_profile: bool = True
 
     def __post_init__(self) -> None:
         """Check the words and relations."""

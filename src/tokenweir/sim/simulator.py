@@ -25,7 +25,7 @@ from tokenweir.core.decision import (
 )
 from tokenweir.core.prefix_index import PrefixIndex
 from tokenweir.core.reasons import ReasonCode
-from tokenweir.core.request import Outcome, Priority, Request, Usage
+from tokenweir.core.request import Outcome, Request, Usage
 from tokenweir.core.signals import Signals
 from tokenweir.core.units import (
     NS_PER_MS,
@@ -74,7 +74,11 @@ class Simulation:
         # Whose running step ends first.
         self._next = self._replicas[0]
         for replica_id in self._by_id:
-            admitter.add_replica(replica_id, kv_tokens=profile.kv_tokens, profile=profile)
+            admitter.add_replica(
+                replica_id,
+                kv_tokens=profile.kv_tokens,
+                profile=profile if scenario.tells_profile else None,
+            )
         self._index = None
         if scenario.kv == "prefix_cache":
             self._index = PrefixIndex(tokens_max=profile.kv_tokens)
@@ -183,6 +187,7 @@ class Simulation:
     def _request_of(self, attempt: Attempt) -> Request:
         scenario, index = self._scenario, attempt.index
         arrival = scenario.arrivals[index]
+        terms = scenario.terms.of(arrival.tenant)
         counts = scenario.clients.counts_attempts(scenario.draws[index])
         cached_tokens = 0
         if self._index is not None:
@@ -195,12 +200,14 @@ class Simulation:
             attempt.request_id,
             arrival.prompt_tokens,
             attempt.declared_tokens,
-            tenant=arrival.tenant,
-            priority=scenario.classes.get(arrival.tenant, Priority.P1),
+            tenant=arrival.tenant if terms.tenant is None else terms.tenant,
+            priority=terms.priority,
             attempt=attempt.turn.retry if counts else 0,
             cached_prompt_tokens=cached_tokens,
             counts_attempts=counts,
             body_hash=index.to_bytes(4, "big"),
+            length_mode=terms.length_mode,
+            wait_ns_max=terms.wait_ns_max,
         )
 
     def _event(self) -> None:

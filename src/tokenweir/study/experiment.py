@@ -24,12 +24,14 @@ from tokenweir.core.policy import policy
 from tokenweir.core.profile import EngineProfile
 from tokenweir.core.queues import QueueLimits
 from tokenweir.core.returns import ReturnConfig
+from tokenweir.core.tenants import TenantConfig
 from tokenweir.core.units import ns_from_s
 from tokenweir.profiles import profile
 from tokenweir.sim.clients import ClientModel
 from tokenweir.sim.results import Slo, series, summary
 from tokenweir.sim.scenario import Outage, Record, Scenario
 from tokenweir.sim.simulator import simulate
+from tokenweir.sim.terms import TermsByTenant
 from tokenweir.sim.traces import Arrival
 from tokenweir.sim.turns import Clients
 from tokenweir.sim.workload import article_workload, declared_maxima, uniforms
@@ -73,6 +75,8 @@ class Experiment:
         ordering: Row of ``ORDERINGS``: the order inside a tenant.
         asked: Tenants with the tokens that they are known to ask for, where weights go by that.
         weights_power: Of a tenant's weight, see ``weights``; 0 for equal ones.
+        tenants: Weights and caps, where ``weights_power`` is 0.
+        terms: What a tenant's requests carry that the trace does not tell.
         returns: How returns are paced and retries bounded, or None, as in the article, to advise
             each refused request by itself.
         slo: What good means.
@@ -80,6 +84,7 @@ class Experiment:
         kv: Row of ``KV_MODELS``: how engines hold KV, and whether they have a prefix cache.
         replicas: Engines in the pool; a load is a multiple of what all of them can serve.
         outages: When which engine is gone.
+        tells_profile: Whether the policy is told how fast the engines are.
     """
 
     policy: str
@@ -98,12 +103,15 @@ class Experiment:
     ordering: str = "earliest_deadline"
     asked: tuple[tuple[str, int], ...] = ()
     weights_power: float = 0.0
+    tenants: TenantConfig = field(default_factory=TenantConfig)
+    terms: TermsByTenant = field(default_factory=TermsByTenant)
     returns: ReturnConfig | None = None
     slo: Slo = field(default_factory=Slo)
     checks: bool = True
     kv: str = "whole"
     replicas: int = 1
     outages: tuple[Outage, ...] = ()
+    tells_profile: bool = True
 
 
 def workload_of(experiment: Experiment, *, seed: int) -> Sequence[Arrival]:
@@ -152,6 +160,8 @@ def run_experiment(
         kv=experiment.kv,
         replicas=experiment.replicas,
         outages=experiment.outages,
+        terms=experiment.terms,
+        tells_profile=experiment.tells_profile,
     )
     return simulate(scenario, admitter_of(experiment, seed=seed))
 
@@ -161,16 +171,21 @@ def admitter_of(experiment: Experiment, *, seed: int) -> Admitter:
     chosen = policy(experiment.policy, length_mode=experiment.length_mode)
     if experiment.capacity is not None:
         chosen = replace(chosen, capacity=experiment.capacity)
+    rate_hint_tokens_per_s = experiment.engine.tokens_per_s * experiment.replicas
     config = AdmitterConfig(
         queue=experiment.queue,
         fairness=experiment.fairness,
         ordering=experiment.ordering,
-        tenants=weights_of(experiment.asked, power=experiment.weights_power),
+        tenants=(
+            weights_of(experiment.asked, power=experiment.weights_power)
+            if experiment.weights_power
+            else experiment.tenants
+        ),
         ledger=LedgerConfig(lease_ns=None, abort_time_ns=0),
         calibration=CalibrationConfig(gain=1.0),
         guards=replace(experiment.guards, tpot_ns=experiment.slo.tpot_ns),
         returns=experiment.returns,
-        rate_hint_tokens_per_s=experiment.engine.tokens_per_s * experiment.replicas,
+        rate_hint_tokens_per_s=rate_hint_tokens_per_s if experiment.tells_profile else None,
     )
     return Admitter(chosen, rng=random.Random(seed), config=config)
 

@@ -15,6 +15,7 @@ from tokenweir.core.errors import ConfigError
 from tokenweir.core.units import NS_PER_S, s_from_ns
 from tokenweir.sim.results import summary
 from tokenweir.sim.reuse import least_unread_tokens
+from tokenweir.sim.terms import TermsByTenant
 from tokenweir.sim.traces import Arrival
 from tokenweir.sim.workload import Surge, check_span, scaled, surged
 from tokenweir.study.bound.efficiency import Yardstick, summary_with_tenants, with_efficiency
@@ -129,7 +130,8 @@ def replay_rows(
 
     Args:
         replays: The requests of each seed, or one for all seeds.
-        experiment: Everything else but the policy.
+        experiment: Everything else but the policy; what it sets of its own policy's parts holds
+            for that row alone.
         policies: Rows of ``POLICIES``.
         seeds: Of every random stream; figures are means over them, and where there are several,
             ``ci95`` has half the widths of their 95 % intervals.
@@ -139,11 +141,12 @@ def replay_rows(
         on_run: Called after each run.
     """
     jobs = [
-        (replace(experiment, policy=policy, arrivals=_of(replays, i).arrivals), seed)
+        (replace(_under(experiment, policy), arrivals=_of(replays, i).arrivals), seed)
         for policy in policies
         for i, seed in enumerate(seeds)
     ]
-    figures = summary_with_tenants if yardsticks else summary
+    tells_tenants = bool(yardsticks) or experiment.terms != TermsByTenant()
+    figures = summary_with_tenants if tells_tenants else summary
     outcomes = run_jobs(jobs, processes=processes, figures=figures, on_run=on_run)
     rows = []
     for number, policy in enumerate(policies):
@@ -167,6 +170,13 @@ def replay_rows(
             row["ci95"] = _halves([outcome.summary for outcome in mine])
         rows.append({**row, "series": mean.series})
     return rows
+
+
+def _under(experiment: Experiment, policy: str) -> Experiment:
+    """Return the experiment under a policy; another one has no use for this one's limit."""
+    if policy == experiment.policy:
+        return experiment
+    return replace(experiment, policy=policy, capacity=None, length_mode=None)
 
 
 def _of(values: Sequence[Any], index: int) -> Any:

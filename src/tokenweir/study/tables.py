@@ -7,7 +7,10 @@ from typing import Any
 
 from rich.table import Table
 
-__all__ = ["buckets_table", "parts_table", "runs_table"]
+__all__ = ["buckets_table", "parts_table", "runs_table", "tenants_table"]
+
+# A terminal has so many lines, and who sends most comes first.
+_TENANTS_SHOWN = 10
 
 # Each figure with its heading and its decimals.
 _COLUMNS: dict[str, tuple[str, int]] = {
@@ -81,6 +84,24 @@ def buckets_table(rows: Sequence[dict[str, Any]]) -> Table:
             f"{mine[label]['goodput_unique']:.3f}" if label in mine else "-" for label in buckets
         ]
         table.add_row(row["policy"], *cells)
+    return table
+
+
+def tenants_table(rows: Sequence[dict[str, Any]]) -> Table:
+    """Return one line per tenant, most requests first: its goodput by policy."""
+    tenants = rows[0]["ours"]["tenants"]
+    names = sorted(tenants, key=lambda name: (-tenants[name]["unique"], name))[:_TENANTS_SHOWN]
+    title = f"Goodput by tenant, {len(names)} of {len(tenants)} with most requests"
+    table = Table(title=title, title_justify="left")
+    table.add_column("tenant", no_wrap=True)
+    table.add_column("requests", justify="right")
+    figures = (("goodput_unique", "unique"), ("goodput_tokens", "tokens"))
+    for row in rows:
+        for _, what in figures:
+            table.add_column(f"{row['policy']}\n{what}", justify="right")
+    for name in names:
+        mine = [row["ours"]["tenants"][name][key] for row in rows for key, _ in figures]
+        table.add_row(name, f"{tenants[name]['unique']:,.0f}", *(f"{x:.3f}" for x in mine))
     return table
 
 

@@ -108,7 +108,9 @@ def attempts_span_ns(experiment: Experiment) -> Nanos:
     client's patience; then comes the longest delay that its client takes.
     """
     clients, queue = experiment.clients, experiment.queue
-    stay_ns = queue.wait_ns_max if queue.items_max else 0
+    stay_ns = 0
+    if queue.items_max:
+        stay_ns = max(queue.wait_ns_max_of(priority) for priority in experiment.terms.priorities)
     if clients.timeout_ns is not None:
         stay_ns = max(stay_ns, clients.timeout_ns)
     return sum(stay_ns + delay_ns for delay_ns in clients.longest_delays_ns())

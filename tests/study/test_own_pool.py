@@ -1,0 +1,296 @@
+"""A gateway's settings file, in the simulator."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tokenweir.core.capacity.concurrency import Concurrency
+from tokenweir.core.errors import ConfigError
+from tokenweir.core.reasons import ReasonCode
+from tokenweir.core.request import Priority
+from tokenweir.core.units import NS_PER_MS, NS_PER_S
+from tokenweir.profiles import profile
+from tokenweir.settings.compose import admitter_config
+from tokenweir.sim.results import Slo
+from tokenweir.sim.terms import Terms, TermsByTenant
+from tokenweir.sim.traces import Arrival
+from tokenweir.study.experiment import Experiment, admitter_of, run_experiment
+from tokenweir.study.own_pool import OPTIONS, read_pool, with_pool
+from tokenweir.study.replay import Replay, replay_rows
+
+URLS = ("http://127.0.0.1:8000", "http://127.0.0.1:8001")
+POOL: dict[str, Any] = {
+    "replicas": [{"url": url} for url in URLS],
+    "profile": "8b-a100",
+    "first_token_slo": "2s",
+    "fairness": "sfq",
+    "ordering": "fifo",
+    "queue": {"items": 7, "wait": "3s"},
+    "classes": {"P2": {"ceiling": 0.5, "wait": "9s"}},
+    "paced_returns": False,
+}
+TENANTS: list[dict[str, Any]] = [
+    {"name": "gold", "keys": [{"env": "NOT_SET_HERE"}], "weight": 4.0, "concurrency": 3},
+    {
+        "name": "crawler",
+        "keys": [{"file": "/nowhere/at/all"}],
+        "default_class": "P2",
+        "wait": "1s",
+        "length_mode": "declared",
+    },
+]
+
+
+def written(tmp_path: Path, **tree: Any) -> Path:
+    """Write a settings file."""
+    path = tmp_path / "weir.yaml"
+    path.write_text(json.dumps({"pools": [POOL], "tenants": TENANTS, **tree}))
+    return path
+
+
+def experiment_of(
+    path: Path, *, given: Collection[str] = (), name: str | None = None, **changes: Any
+) -> Experiment:
+    """Return what a file says, put over the defaults of a replay."""
+    settings, pool = read_pool(path, name=name)
+    experiment = replace(Experiment(policy="none"), **changes)
+    return with_pool(experiment, pool, settings=settings, given=given)
+
+
+def test_pool_when_simulated_then_its_admitter_is_set_as_the_gateway_sets_it(
+    tmp_path: Path,
+) -> None:
+    """All but what the simulator knows exactly: leases, and what telemetry is worth."""
+    path = written(tmp_path)
+    settings, pool = read_pool(path, name=None)
+    experiment = experiment_of(path)
+    ours = admitter_of(experiment, seed=1).config
+    theirs = admitter_config(pool, tenants=settings.tenants)
+    exact = {
+        "ledger": ours.ledger,
+        "calibration": ours.calibration,
+        "rate_hint_tokens_per_s": ours.rate_hint_tokens_per_s,
+    }
+    assert ours == replace(theirs, **exact)
+    assert (experiment.policy, experiment.replicas) == ("predictive", 2)
+    assert experiment.engine == profile("8b-a100")
+    assert experiment.slo.ttft_ns == 2 * NS_PER_S
+
+
+def test_tenants_when_in_the_file_then_their_requests_carry_what_a_gateway_gives_them(
+    tmp_path: Path,
+) -> None:
+    """Class, wait and length mode; who is not named is the default tenant."""
+    terms = experiment_of(written(tmp_path)).terms
+    assert terms.of("gold") == Terms("gold")
+    assert terms.of("crawler") == Terms("crawler", Priority.P2, NS_PER_S, "declared")
+    assert terms.of("stranger") == Terms("default")
+    named = experiment_of(
+        written(tmp_path, tenants=[{"name": "default", "default_class": "P3"}])
+    ).terms
+    assert named.of("stranger") == Terms("default", Priority.P3)
+
+
+@pytest.mark.parametrize("option", OPTIONS)
+def test_option_when_given_then_goes_before_the_file(tmp_path: Path, option: str) -> None:
+    """Each one alone; all else stays as the file says."""
+    mine = Experiment(
+        policy="none",
+        engine=profile("8b-h100"),
+        replicas=5,
+        fairness="fcfs",
+        ordering="shortest_with_ageing",
+        slo=Slo(ttft_ns=700 * NS_PER_MS),
+    )
+    mine = replace(mine, queue=replace(mine.queue, items_max=11, wait_ns_max=400 * NS_PER_MS))
+    path = written(tmp_path)
+    without = experiment_of(path)
+    settings, pool = read_pool(path, name=None)
+    got = with_pool(mine, pool, settings=settings, given={option})
+    expected = {
+        "policy": without,  # replay runs the policies that were asked for, one after the other
+        "profile": replace(without, engine=mine.engine),
+        "replicas": replace(without, replicas=5),
+        "fairness": replace(without, fairness="fcfs"),
+        "ordering": replace(without, ordering="shortest_with_ageing"),
+        "slo_ttft": replace(without, slo=mine.slo),
+        "wait": replace(without, queue=replace(without.queue, wait_ns_max=400 * NS_PER_MS)),
+        "wait_items": replace(without, queue=replace(without.queue, items_max=11)),
+    }
+    assert got == expected[option]
+
+
+def test_limit_when_another_policy_is_compared_then_it_holds_for_its_own_alone(
+    tmp_path: Path,
+) -> None:
+    """One place at once for concurrency; token has no use for that."""
+    pool = {**POOL, "policy": "concurrency", "concurrency": 1, "queue": {"items": 0}}
+    experiment = experiment_of(written(tmp_path, pools=[pool], tenants=[]))
+    assert experiment.capacity == Concurrency(in_flight_max=1)
+    arrivals = tuple(Arrival(n, 10, 10) for n in range(4))
+    rows = replay_rows(
+        [Replay(arrivals, 1.0, 1.0)],
+        replace(experiment, arrivals=arrivals, replicas=1, drains=True),
+        policies=["concurrency", "token"],
+        seeds=[1],
+    )
+    assert [row["ours"]["refused"] for row in rows] == [3, 0]
+
+
+def test_engines_when_their_size_is_in_the_file_then_it_is_theirs(tmp_path: Path) -> None:
+    """What is known of the machine goes before the profile."""
+    replicas = [{"url": url, "kv_tokens": "5k"} for url in URLS]
+    experiment = experiment_of(written(tmp_path, pools=[{**POOL, "replicas": replicas}]))
+    assert experiment.engine == replace(profile("8b-a100"), kv_tokens=5_000)
+
+
+def test_profile_when_the_gateway_is_not_told_then_neither_is_the_policy(tmp_path: Path) -> None:
+    """The engine is as fast as the option says, and the policy has to find out."""
+    pool = {key: value for key, value in POOL.items() if key != "profile"}
+    path = written(tmp_path, pools=[pool])
+    with pytest.raises(ConfigError, match=r"pool 'default' has no profile.*--profile"):
+        experiment_of(path)
+    experiment = experiment_of(path, given={"profile"}, engine=profile("8b-h100"))
+    assert experiment.engine == profile("8b-h100")
+    assert not experiment.tells_profile
+    arrivals = (Arrival(0, 10, 10),)
+    told = {}
+    for tells in (True, False):
+        run = replace(experiment, arrivals=arrivals, tells_profile=tells, drains=True)
+        admitter = admitter_of(run, seed=1)
+        told[tells] = admitter.config.rate_hint_tokens_per_s
+        assert len(run_experiment(run, seed=1).attempts) == 1
+    assert told[False] is None
+    assert told[True] == 2 * profile("8b-h100").tokens_per_s
+
+
+def test_policy_when_the_profile_is_not_told_then_lets_wait_in_vain_what_cannot_be_in_time() -> (
+    None
+):
+    """Who knows how long prompts take to be read refuses those at once."""
+    arrivals = tuple(Arrival(n, 8_000, 10) for n in range(6))
+    queue = replace(Experiment(policy="none").queue, items_max=5, first_token_slo_ns=NS_PER_S)
+    refused: dict[bool, set[ReasonCode | None]] = {}
+    for tells in (True, False):
+        experiment = Experiment(
+            policy="predictive",
+            arrivals=arrivals,
+            engine=profile("8b-a100"),
+            queue=queue,
+            tells_profile=tells,
+            drains=True,
+        )
+        attempts = run_experiment(experiment, seed=1).attempts
+        refused[tells] = {attempt.reason for attempt in attempts[1:]}
+    assert refused == {True: {ReasonCode.OVERLOAD_PREFILL}, False: {ReasonCode.QUEUE_TIMEOUT}}
+
+
+@pytest.mark.parametrize(
+    ("terms", "reasons"),
+    [
+        (Terms(), {None}),
+        (Terms(wait_ns_max=0), {None, ReasonCode.OVERLOAD_CONCURRENCY}),
+    ],
+)
+def test_terms_when_they_allow_no_wait_then_who_does_not_fit_is_refused(
+    terms: Terms, reasons: set[ReasonCode | None]
+) -> None:
+    """Requests of the simulator carry them."""
+    queue = replace(Experiment(policy="none").queue, items_max=10, wait_ns_max=600 * NS_PER_S)
+    experiment = Experiment(
+        policy="concurrency",
+        capacity=Concurrency(in_flight_max=1),
+        arrivals=tuple(Arrival(n, 10, 10) for n in range(4)),
+        queue=queue,
+        terms=TermsByTenant(others=terms),
+        drains=True,
+    )
+    record = run_experiment(experiment, seed=1)
+    assert {attempt.reason for attempt in record.attempts} == reasons
+
+
+def test_class_when_a_tenant_has_a_more_urgent_one_then_it_is_served_first() -> None:
+    """Whoever came first waits behind P0."""
+    arrivals = (
+        Arrival(0, 10, 50, "first"),
+        Arrival(1, 10, 10, "normal"),
+        Arrival(2, 10, 10, "urgent"),
+    )
+    ends = {}
+    for priority in (Priority.P1, Priority.P0):
+        experiment = Experiment(
+            policy="concurrency",
+            capacity=Concurrency(in_flight_max=1),
+            arrivals=arrivals,
+            queue=replace(Experiment(policy="none").queue, items_max=10),
+            ordering="fifo",
+            fairness="fcfs",
+            terms=TermsByTenant({"urgent": Terms(priority=priority)}),
+            drains=True,
+        )
+        attempts = run_experiment(experiment, seed=1).attempts
+        ends[priority] = sorted(range(3), key=lambda n: attempts[n].end_ns or 0)
+    assert ends == {Priority.P1: [0, 1, 2], Priority.P0: [0, 2, 1]}
+
+
+def test_terms_when_they_name_one_tenant_for_all_then_the_policy_sees_one() -> None:
+    """Turns between tenants become one line."""
+    crowd = [Arrival(n, 10, 10, "many") for n in range(6)]
+    arrivals = (*crowd, Arrival(7, 10, 10, "few"))
+    places = {}
+    for tenant in (None, "default"):
+        experiment = Experiment(
+            policy="concurrency",
+            capacity=Concurrency(in_flight_max=1),
+            arrivals=arrivals,
+            queue=replace(Experiment(policy="none").queue, items_max=10),
+            ordering="fifo",
+            terms=TermsByTenant(others=Terms(tenant)),
+            drains=True,
+        )
+        attempts = run_experiment(experiment, seed=1).attempts
+        places[tenant] = sorted(range(7), key=lambda n: attempts[n].end_ns or 0).index(6)
+    assert places["default"] == 6
+    assert places[None] is not None
+    assert places[None] < 6
+
+
+@pytest.mark.parametrize(
+    ("tree", "name", "expected"),
+    [
+        ({"pools": [{**POOL, "fairness": "luck"}]}, None, r"weir.yaml: pools\[0\].fairness"),
+        ({"pools": [{**POOL, "policy": "magic"}]}, None, r"weir.yaml: pools\[0\].policy"),
+        ({}, "other", r"--pool 'other' is not allowed, pools of .*weir.yaml: default"),
+        (
+            {"pools": [{**POOL, "name": "a"}, {**POOL, "name": "b"}], "routes": [{"pool": "a"}]},
+            None,
+            r"--pool is missing, pools of .*weir.yaml: a, b",
+        ),
+        (
+            {"pools": [{**POOL, "replicas": [{"url": URLS[0], "kv_tokens": 9}, {"url": URLS[1]}]}]},
+            None,
+            "differ in kv_tokens",
+        ),
+    ],
+)
+def test_file_when_it_cannot_be_simulated_then_one_line_says_why(
+    tmp_path: Path, tree: dict[str, Any], name: str | None, expected: str
+) -> None:
+    """Where, what, and what is allowed."""
+    with pytest.raises(ConfigError, match=expected) as caught:
+        experiment_of(written(tmp_path, **tree), name=name)
+    assert "\n" not in str(caught.value)
+
+
+def test_pool_when_there_are_several_then_the_named_one_is_run(tmp_path: Path) -> None:
+    """The second, with settings of its own."""
+    pools = [{**POOL, "name": "a"}, {**POOL, "name": "b", "fairness": "fcfs"}]
+    path = written(tmp_path, pools=pools, routes=[{"pool": "a"}])
+    assert experiment_of(path, name="b").fairness == "fcfs"
+    assert experiment_of(path, name="a").fairness == "sfq"
