@@ -11,14 +11,17 @@ from typing import Any
 import pytest
 
 from tokenweir.core.capacity.concurrency import Concurrency
+from tokenweir.core.cost import Predicted
 from tokenweir.core.errors import ConfigError
-from tokenweir.core.reasons import ReasonCode
+from tokenweir.core.lengths import LengthConfig
+from tokenweir.core.policy import Policy
 from tokenweir.core.request import Priority
+from tokenweir.core.returns import ReturnConfig
 from tokenweir.core.units import NS_PER_MS, NS_PER_S
 from tokenweir.profiles import profile
-from tokenweir.settings.compose import admitter_config
+from tokenweir.settings.compose import admitter_config, pool_policy
 from tokenweir.sim.results import Slo
-from tokenweir.sim.terms import Terms, TermsByTenant
+from tokenweir.sim.terms import Terms
 from tokenweir.sim.traces import Arrival
 from tokenweir.study.experiment import Experiment, admitter_of, run_experiment
 from tokenweir.study.own_pool import OPTIONS, read_pool, with_pool
@@ -33,7 +36,6 @@ POOL: dict[str, Any] = {
     "ordering": "fifo",
     "queue": {"items": 7, "wait": "3s"},
     "classes": {"P2": {"ceiling": 0.5, "wait": "9s"}},
-    "paced_returns": False,
 }
 TENANTS: list[dict[str, Any]] = [
     {"name": "gold", "keys": [{"env": "NOT_SET_HERE"}], "weight": 4.0, "concurrency": 3},
@@ -54,6 +56,14 @@ def written(tmp_path: Path, **tree: Any) -> Path:
     return path
 
 
+def _length_mode(policy: Policy) -> str | None:
+    return policy.cost.lengths.config.mode if isinstance(policy.cost, Predicted) else None
+
+
+def _by_default(policy: Policy) -> str | None:
+    return LengthConfig().mode if isinstance(policy.cost, Predicted) else None
+
+
 def experiment_of(
     path: Path, *, given: Collection[str] = (), name: str | None = None, **changes: Any
 ) -> Experiment:
@@ -63,13 +73,14 @@ def experiment_of(
     return with_pool(experiment, pool, settings=settings, given=given)
 
 
+@pytest.mark.parametrize("paced", [True, False])
 def test_pool_when_simulated_then_its_admitter_is_set_as_the_gateway_sets_it(
-    tmp_path: Path,
+    tmp_path: Path, *, paced: bool
 ) -> None:
     """All but what the simulator knows exactly: leases, and what telemetry is worth."""
-    path = written(tmp_path)
+    path = written(tmp_path, pools=[{**POOL, "paced_returns": paced}])
     settings, pool = read_pool(path, name=None)
-    experiment = experiment_of(path)
+    experiment = experiment_of(path, returns=None if paced else ReturnConfig())
     ours = admitter_of(experiment, seed=1).config
     theirs = admitter_config(pool, tenants=settings.tenants)
     exact = {
@@ -81,6 +92,33 @@ def test_pool_when_simulated_then_its_admitter_is_set_as_the_gateway_sets_it(
     assert (experiment.policy, experiment.replicas) == ("predictive", 2)
     assert experiment.engine == profile("8b-a100")
     assert experiment.slo.ttft_ns == 2 * NS_PER_S
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        {"policy": "predictive", "length_mode": "declared"},
+        {"policy": "predictive"},
+        {"policy": "aimd", "concurrency": 9},
+        {"policy": "concurrency"},
+        {"policy": "token_amort"},
+    ],
+)
+def test_policy_when_in_the_file_then_is_the_gateways_and_others_can_be_compared(
+    tmp_path: Path, words: dict[str, Any]
+) -> None:
+    """With its limit and its length mode, which another policy would not take."""
+    path = written(tmp_path, pools=[{**POOL, **words}], tenants=[])
+    _, pool = read_pool(path, name=None)
+    experiment = experiment_of(path, drains=True)
+    ours, theirs = admitter_of(experiment, seed=1).policy, pool_policy(pool)
+    assert (ours.name, ours.capacity) == (theirs.name, theirs.capacity)
+    assert _length_mode(ours) == _length_mode(theirs) == words.get("length_mode", _by_default(ours))
+    arrivals = (Arrival(0, 10, 10), Arrival(1, 10, 10))
+    rows = replay_rows(
+        [Replay(arrivals, 1.0, 1.0)], experiment, policies=[pool.policy, "ledger"], seeds=[1]
+    )
+    assert [row["ours"]["completed"] for row in rows] == [2, 2]
 
 
 def test_tenants_when_in_the_file_then_their_requests_carry_what_a_gateway_gives_them(
@@ -168,97 +206,6 @@ def test_profile_when_the_gateway_is_not_told_then_neither_is_the_policy(tmp_pat
         assert len(run_experiment(run, seed=1).attempts) == 1
     assert told[False] is None
     assert told[True] == 2 * profile("8b-h100").tokens_per_s
-
-
-def test_policy_when_the_profile_is_not_told_then_lets_wait_in_vain_what_cannot_be_in_time() -> (
-    None
-):
-    """Who knows how long prompts take to be read refuses those at once."""
-    arrivals = tuple(Arrival(n, 8_000, 10) for n in range(6))
-    queue = replace(Experiment(policy="none").queue, items_max=5, first_token_slo_ns=NS_PER_S)
-    refused: dict[bool, set[ReasonCode | None]] = {}
-    for tells in (True, False):
-        experiment = Experiment(
-            policy="predictive",
-            arrivals=arrivals,
-            engine=profile("8b-a100"),
-            queue=queue,
-            tells_profile=tells,
-            drains=True,
-        )
-        attempts = run_experiment(experiment, seed=1).attempts
-        refused[tells] = {attempt.reason for attempt in attempts[1:]}
-    assert refused == {True: {ReasonCode.OVERLOAD_PREFILL}, False: {ReasonCode.QUEUE_TIMEOUT}}
-
-
-@pytest.mark.parametrize(
-    ("terms", "reasons"),
-    [
-        (Terms(), {None}),
-        (Terms(wait_ns_max=0), {None, ReasonCode.OVERLOAD_CONCURRENCY}),
-    ],
-)
-def test_terms_when_they_allow_no_wait_then_who_does_not_fit_is_refused(
-    terms: Terms, reasons: set[ReasonCode | None]
-) -> None:
-    """Requests of the simulator carry them."""
-    queue = replace(Experiment(policy="none").queue, items_max=10, wait_ns_max=600 * NS_PER_S)
-    experiment = Experiment(
-        policy="concurrency",
-        capacity=Concurrency(in_flight_max=1),
-        arrivals=tuple(Arrival(n, 10, 10) for n in range(4)),
-        queue=queue,
-        terms=TermsByTenant(others=terms),
-        drains=True,
-    )
-    record = run_experiment(experiment, seed=1)
-    assert {attempt.reason for attempt in record.attempts} == reasons
-
-
-def test_class_when_a_tenant_has_a_more_urgent_one_then_it_is_served_first() -> None:
-    """Whoever came first waits behind P0."""
-    arrivals = (
-        Arrival(0, 10, 50, "first"),
-        Arrival(1, 10, 10, "normal"),
-        Arrival(2, 10, 10, "urgent"),
-    )
-    ends = {}
-    for priority in (Priority.P1, Priority.P0):
-        experiment = Experiment(
-            policy="concurrency",
-            capacity=Concurrency(in_flight_max=1),
-            arrivals=arrivals,
-            queue=replace(Experiment(policy="none").queue, items_max=10),
-            ordering="fifo",
-            fairness="fcfs",
-            terms=TermsByTenant({"urgent": Terms(priority=priority)}),
-            drains=True,
-        )
-        attempts = run_experiment(experiment, seed=1).attempts
-        ends[priority] = sorted(range(3), key=lambda n: attempts[n].end_ns or 0)
-    assert ends == {Priority.P1: [0, 1, 2], Priority.P0: [0, 2, 1]}
-
-
-def test_terms_when_they_name_one_tenant_for_all_then_the_policy_sees_one() -> None:
-    """Turns between tenants become one line."""
-    crowd = [Arrival(n, 10, 10, "many") for n in range(6)]
-    arrivals = (*crowd, Arrival(7, 10, 10, "few"))
-    places = {}
-    for tenant in (None, "default"):
-        experiment = Experiment(
-            policy="concurrency",
-            capacity=Concurrency(in_flight_max=1),
-            arrivals=arrivals,
-            queue=replace(Experiment(policy="none").queue, items_max=10),
-            ordering="fifo",
-            terms=TermsByTenant(others=Terms(tenant)),
-            drains=True,
-        )
-        attempts = run_experiment(experiment, seed=1).attempts
-        places[tenant] = sorted(range(7), key=lambda n: attempts[n].end_ns or 0).index(6)
-    assert places["default"] == 6
-    assert places[None] is not None
-    assert places[None] < 6
 
 
 @pytest.mark.parametrize(
