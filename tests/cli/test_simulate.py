@@ -77,6 +77,26 @@ def test_replay_when_a_person_runs_it_then_capacity_and_buckets_are_shown() -> N
     assert "hard_gate" in done.stdout
 
 
+def test_replay_when_there_is_a_prefix_cache_then_what_it_spared_is_told() -> None:
+    """Two engines, each with its own row, their cache, and the discount that can be left out."""
+    command = ("replay", "agentic-coding", "--profile", "8b-h100", "--requests", "80")
+    done = run(*command, "--prefix-cache", "--replicas", "2", "--bound")
+    assert done.returncode == 0, done.stderr
+    for word in ("Prefix cache", "By replica", "replica-1", "recomputed"):
+        assert word in done.stdout
+    rows = [
+        json.loads(run(*command, *more, "--json").stdout)["rows"][0]
+        for more in (("--kv-blocks",), ("--prefix-cache",), ("--prefix-cache", "--no-discount"))
+    ]
+    blocks, cached, undiscounted = rows
+    assert "prefix_cache" not in blocks["ours"]
+    assert cached["ours"]["prefix_cache"]["hit_fraction"] > 0.5
+    # What need not be read is no work, so the same engine can take more of these requests.
+    assert cached["capacity_rps"] > 1.5 * blocks["capacity_rps"]
+    assert cached["capacity_rps"] == undiscounted["capacity_rps"]
+    assert cached["ours"]["goodput_unique"] > undiscounted["ours"]["goodput_unique"]
+
+
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
@@ -90,6 +110,7 @@ def test_replay_when_a_person_runs_it_then_capacity_and_buckets_are_shown() -> N
         (("replay", "azure-conv", "--ordering", "lifo"), "shortest_with_ageing"),
         (("replay", "azure-conv", "--fairness", "none"), "vtc, sfq, round_robin, fcfs"),
         (("replay", "azure-conv", "--retry", "often"), "none, fixed, exponential, obey"),
+        (("replay", "azure-conv", "--replicas", "0"), "--replicas 0"),
         (("replay", "azure-conv", "--step", "soon"), "3x@30s"),
         (("replay", "azure-conv", "--timeout", "1"), "--timeout"),
         (("replay", "azure-conv", "--wait", "0s"), "--wait"),

@@ -167,6 +167,7 @@ def test_discount_when_a_prompt_was_sent_before_then_the_admitter_is_told(
     arrivals = tuple(Arrival(n * S, 100, 3, prefix=prefix) for n in range(2))
     assert _discounts(monkeypatch, _experiment(arrivals=arrivals)) == [0, 48]
     assert _discounts(monkeypatch, _experiment(arrivals=arrivals, kv="blocks")) == [0, 0]
+    assert _discounts(monkeypatch, _experiment(arrivals=arrivals, discounts=False)) == [0, 0]
 
 
 def test_discount_when_the_engine_has_died_then_it_is_gone(

@@ -20,6 +20,7 @@ from tokenweir.cli.options import (
 )
 from tokenweir.cli.study_options import (
     Declared,
+    Discount,
     Fairness,
     File,
     KvBlocks,
@@ -76,6 +77,7 @@ def replay(
     replicas: Replicas = 1,
     kv_blocks: KvBlocks = False,
     prefix_cache: PrefixCache = False,
+    discount: Discount = True,
     requests: Requests = None,
     step: Step = None,
     queue: Queue = "fifo",
@@ -116,6 +118,7 @@ def replay(
         ordering=ordering,
         kv_blocks=kv_blocks,
         prefix_cache=prefix_cache,
+        discount=discount,
         replicas=replicas,
     )
     policies = policies_from(policy)

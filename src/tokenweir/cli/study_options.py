@@ -29,6 +29,7 @@ __all__ = [
     "Backend",
     "Cooldown",
     "Declared",
+    "Discount",
     "Fairness",
     "File",
     "Html",
@@ -88,6 +89,10 @@ PrefixCache = Annotated[
     typer.Option(
         "--prefix-cache", help="And find what prompts share; for traces that tell what they share."
     ),
+]
+Discount = Annotated[
+    bool,
+    typer.Option("--discount/--no-discount", help="Charge less for what it is thought to have."),
 ]
 Replicas = Annotated[int, typer.Option(help="Engines in the pool; load is a multiple of all.")]
 Seeds = Annotated[int, typer.Option(help="Average over seeds 1 to N.")]
@@ -168,6 +173,7 @@ def wishes_from(
     ordering: str = "earliest_deadline",
     kv_blocks: bool = False,
     prefix_cache: bool = False,
+    discount: bool = True,
     replicas: int = 1,
 ) -> Wishes:
     """Put what was asked for together; what is left out is as in ``replay``, without recounts."""
@@ -186,5 +192,6 @@ def wishes_from(
         fairness=fairness,
         ordering=ordering,
         kv="prefix_cache" if prefix_cache else "blocks" if kv_blocks else "whole",
+        discounts=discount,
         replicas=replicas,
     )

@@ -51,6 +51,7 @@ class Scenario:
         drains: Whether the run goes on until nothing is open; a cut run leaves it unserved.
         checks: Recount ledger, queue and engines at every sample.
         kv: Row of ``KV_MODELS``: how the engines hold KV.
+        discounts: Whether a prompt counts less where a prefix cache is thought to have it.
         replicas: Engines, all alike.
         outages: When which of them is gone.
         terms: What a tenant's requests carry that the trace does not tell.
@@ -67,6 +68,7 @@ class Scenario:
     drains: bool = True
     checks: bool = True
     kv: str = "whole"
+    discounts: bool = True
     replicas: int = 1
     outages: Sequence[Outage] = ()
     terms: TermsByTenant = field(default_factory=TermsByTenant)

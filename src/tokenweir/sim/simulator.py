@@ -71,8 +71,9 @@ class Simulation:
             for number in range(scenario.replicas)
         ]
         self._by_id = {replica.replica_id: replica for replica in self._replicas}
-        # Whose running step ends first.
+        # Whose running step ends first; a single engine's always does.
         self._next = self._replicas[0]
+        self._is_pool = len(self._replicas) > 1
         for replica_id in self._by_id:
             admitter.add_replica(
                 replica_id,
@@ -190,7 +191,7 @@ class Simulation:
         terms = scenario.terms.of(arrival.tenant)
         counts = scenario.clients.counts_attempts(scenario.draws[index])
         cached_tokens = 0
-        if self._index is not None:
+        if self._index is not None and scenario.discounts:
             cached_tokens = self._index.discount_tokens(
                 [replica.replica_id for replica in self._replicas if replica.is_up],
                 arrival.prefix,
@@ -262,13 +263,12 @@ class Simulation:
             replica.running_step = result = engine.step()
             replica.fresh = 0
             replica.boundary_ns = now_ns + result.duration_ns
-        self._find_next()
+        if self._is_pool:
+            self._find_next()
 
     def _find_next(self) -> None:
         """Look whose step ends first; at the same time the lower number goes first."""
-        replicas = self._replicas
-        if len(replicas) > 1:
-            self._next = min(replicas, key=_boundary_of)
+        self._next = min(self._replicas, key=_boundary_of)
 
     def _report(self, replica: Replica) -> None:
         engine = replica.engine

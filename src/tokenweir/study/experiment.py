@@ -82,6 +82,7 @@ class Experiment:
         slo: What good means.
         checks: Recount the accounts once a simulated second.
         kv: Row of ``KV_MODELS``: how engines hold KV, and whether they have a prefix cache.
+        discounts: Whether a prompt counts less where a prefix cache is thought to have it.
         replicas: Engines in the pool; a load is a multiple of what all of them can serve.
         outages: When which engine is gone.
         tells_profile: Whether the policy is told how fast the engines are.
@@ -109,6 +110,7 @@ class Experiment:
     slo: Slo = field(default_factory=Slo)
     checks: bool = True
     kv: str = "whole"
+    discounts: bool = True
     replicas: int = 1
     outages: tuple[Outage, ...] = ()
     tells_profile: bool = True
@@ -158,6 +160,7 @@ def run_experiment(
         drains=experiment.drains,
         checks=experiment.checks,
         kv=experiment.kv,
+        discounts=experiment.discounts,
         replicas=experiment.replicas,
         outages=experiment.outages,
         terms=experiment.terms,

@@ -68,6 +68,7 @@ class Wishes:
         ordering: Row of ``ORDERINGS``.
         paces_returns: Whether refused requests get return slots, and retries a budget.
         kv: Row of ``KV_MODELS``.
+        discounts: Whether a prompt counts less where a prefix cache is thought to have it.
         replicas: Engines in the pool.
     """
 
@@ -86,6 +87,7 @@ class Wishes:
     ordering: str = "earliest_deadline"
     paces_returns: bool = True
     kv: str = "whole"
+    discounts: bool = True
     replicas: int = 1
 
 
@@ -135,6 +137,7 @@ def experiment_from(wishes: Wishes) -> Experiment:
         ordering=wishes.ordering,
         returns=ReturnConfig() if wishes.paces_returns else None,
         kv=wishes.kv,
+        discounts=wishes.discounts,
         replicas=wishes.replicas,
     )
 
