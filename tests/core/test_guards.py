@@ -38,6 +38,7 @@ def loaded(
     account = account_with(kv_tokens=421_000, profile=A100 if has_profile else None)
     if unread:
         account.reading.add(reservation("unread"), tokens=unread, pairs=0.0, now_ns=0)
+    account.batch = None
     account.decoding = account.in_flight = decoding
     account.held_tokens = held_tokens
     account.reserved_tokens = 2 * held_tokens
@@ -260,6 +261,44 @@ def test_pace_when_the_newcomer_is_long_then_its_prompt_counts() -> None:
     """What it will make the others wait for is its own context."""
     account = prompted(loaded(decoding=224, held_tokens=242_000))
     assert pace_shortage(Estimate(2_000, 1), account, config=TIGHT) is not None
+
+
+def test_pace_when_an_answer_outgrew_its_prediction_then_what_is_predicted_now_counts() -> None:
+    """One that has produced all of its 100 tokens, and more may come, is not at its end."""
+    ledger = ledger_with(kv_tokens=421_000, tracks_batch=True)
+    account = ledger.accounts[ONE]
+    account.profile = dataclasses.replace(A100, attention_ns=11.0)
+    one = reservation("one")
+    ledger.reserve(one, ONE, estimate=Estimate(1_000, 100), now_ns=0)
+    ledger.first_token(one, now_ns=1)
+    assert ledger.progress(ONE, {one: 110}, now_ns=2) == [one]
+    long = Estimate(40_000, 10)
+    # 8.8 s of attention, which it would bear alone had it nothing left.
+    assert pace_shortage(long, account, config=GUARDS) is not None
+    ledger.lengthen(one, remaining=500)
+    assert pace_shortage(long, account, config=GUARDS) is None
+
+
+def test_pace_when_prompts_are_cached_then_a_step_reads_less_of_them() -> None:
+    """What a prefix cache has of those that run, and of the newcomer, fills no step."""
+    limit = GuardConfig(pace_fraction=0.4)
+    account = prompted(loaded(decoding=100, held_tokens=100_000))
+    newcomer = Estimate(1_000, 10, cached_tokens=900)
+    assert pace_shortage(newcomer, account, config=limit) is not None
+    account.cached_prompt_tokens = account.held_prompt_tokens * 9 // 10
+    assert pace_shortage(newcomer, account, config=limit) is None
+    # Half as much is not enough, and the newcomer's own part counts where it is large.
+    account.cached_prompt_tokens = account.held_prompt_tokens // 2
+    assert pace_shortage(newcomer, account, config=limit) is not None
+
+
+def test_pace_when_the_newcomer_is_cached_then_only_its_rest_is_read() -> None:
+    """Beside one that reads nothing, a prompt of 60,000 passes when nearly all of it is cached."""
+    account = loaded(decoding=30, held_tokens=3_000)
+    account.cached_prompt_tokens = account.held_prompt_tokens
+    limit = GuardConfig(pace_fraction=0.5)
+    assert pace_shortage(Estimate(60_000, 10, cached_tokens=59_000), account, config=limit) is None
+    assert pace_shortage(Estimate(60_000, 10), account, config=limit) is not None
 
 
 def test_pace_when_requests_bring_few_prompts_then_a_step_is_shorter_than_its_budget() -> None:

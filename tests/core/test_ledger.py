@@ -343,6 +343,7 @@ def test_open_on_when_asked_then_lists_the_replica_only(ledger: Ledger) -> None:
         "reserved_tokens",
         "held_tokens",
         "held_prompt_tokens",
+        "cached_prompt_tokens",
         "decoding",
         "draining_tokens",
     ],

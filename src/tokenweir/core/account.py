@@ -38,6 +38,7 @@ class Account:
         "_grain_tokens",
         "_history",
         "batch",
+        "cached_prompt_tokens",
         "calibration",
         "decoding",
         "draining_tokens",
@@ -89,6 +90,8 @@ class Account:
         self.reserved_tokens = 0
         self.held_tokens = 0
         self.held_prompt_tokens = 0
+        # Of those, what is taken to be in the prefix cache: held like the rest, but not read.
+        self.cached_prompt_tokens = 0
         self.draining_tokens = 0
         self.profile = profile
         # What ``guards`` last worked out from how many decode, what they hold, and the slowness.
@@ -153,6 +156,7 @@ class Account:
         self.reserved_tokens += estimate.prompt_tokens + estimate.output_tokens
         self.held_tokens += estimate.prompt_tokens
         self.held_prompt_tokens += estimate.prompt_tokens
+        self.cached_prompt_tokens += estimate.cached_tokens
         self.reading.add(
             reservation_id,
             tokens=estimate.unread_tokens,
@@ -172,6 +176,7 @@ class Account:
         self.reserved_tokens -= reservation.estimate.tokens
         self.held_tokens -= reservation.held_tokens
         self.held_prompt_tokens -= reservation.estimate.prompt_tokens
+        self.cached_prompt_tokens -= reservation.estimate.cached_tokens
         if reservation.is_prefilling:
             self.reading.remove(reservation.reservation_id, now_ns=now_ns)
         else:

@@ -55,6 +55,11 @@ class BatchPeak:
         """Add up what all hold now. Cost O(n)."""
         return sum(row & _HELD for row in self._rows)
 
+    @property
+    def remaining_tokens(self) -> int:
+        """Add up what all are taken to produce yet. Cost O(n)."""
+        return int(self._remaining[: len(self._ids)].sum())
+
     def copy(self) -> BatchPeak:
         """Return one that can be changed without changing this. Cost O(n)."""
         other = BatchPeak()

@@ -210,13 +210,15 @@ def _pace_ns(
     """Return the pace of those that run with one more, over what the mean one has yet to produce.
 
     Each request that ends makes room for a prompt, so that a step reads as many prompt tokens per
-    token it decodes as requests bring; more than its budget it cannot.
+    token it decodes as requests bring, less what a prefix cache has of them; more than its budget
+    it cannot.
 
     Steps are longer while a long prompt is read. Whoever has more left than the prompt has steps
     makes good for it afterwards; whoever ends earlier bears its part.
     """
-    prompts = account.held_prompt_tokens + estimate.prompt_tokens
-    outputs = account.reserved_tokens - account.held_prompt_tokens + estimate.output_tokens
+    held = account.held_prompt_tokens
+    prompts = held - account.cached_prompt_tokens + estimate.unread_tokens
+    outputs = account.reserved_tokens - held + estimate.output_tokens
     step_tokens = sequences * (1 + prompts / max(1, outputs))
     step_ns = profile.duration_ns(
         tokens=min(step_tokens, profile.step_tokens_max),
@@ -229,8 +231,21 @@ def _pace_ns(
     reading_steps = max(1, -(-estimate.unread_tokens // chunk))
     if account.decoding == 0 or step_ns + attention_ns / reading_steps <= limit_ns:
         return step_ns
-    left = max(1.0, (account.reserved_tokens - account.held_tokens) / account.in_flight)
-    return step_ns + attention_ns / max(left, reading_steps)
+    return step_ns + attention_ns / max(_mean_left_tokens(account), reading_steps)
+
+
+def _mean_left_tokens(account: Account) -> float:
+    """Return what those that run have yet to produce in the mean, at least 1.
+
+    An answer longer than was predicted for it is not at its end: where it is known what is
+    predicted of it now, that counts, and not what it has left of its reservation.
+    """
+    batch = account.batch
+    if batch is not None:
+        left = batch.remaining_tokens
+    else:
+        left = account.reserved_tokens - account.held_tokens
+    return max(1.0, left / account.in_flight)
 
 
 def pace_shortage(

@@ -422,6 +422,7 @@ class Ledger:
                 sum(r.estimate.tokens for r in mine),
                 sum(r.held_tokens for r in mine),
                 sum(r.estimate.prompt_tokens for r in mine),
+                sum(r.estimate.cached_tokens for r in mine),
                 sum(r.estimate.unread_tokens for r in mine if r.is_prefilling),
                 sum(not r.is_prefilling for r in mine),
                 draining,
@@ -431,6 +432,7 @@ class Ledger:
                 account.reserved_tokens,
                 account.held_tokens,
                 account.held_prompt_tokens,
+                account.cached_prompt_tokens,
                 account.prefill_tokens,
                 account.decoding,
                 account.draining_tokens,
@@ -438,7 +440,7 @@ class Ledger:
             if actual != expected:
                 raise InvariantError(
                     f"account of {replica} says (in flight, reserved, held, held prompt, "
-                    f"unread, decoding, draining) "
+                    f"cached prompt, unread, decoding, draining) "
                     f"{actual}, its reservations add up to {expected}"
                 )
             batch = account.batch
