@@ -179,3 +179,18 @@ def test_peak_when_somebody_asks_for_more_than_any_number_then_is_more_than_any_
         batch.remove(named(index))
     batch.add(named(3), held_tokens=10, remaining=5)
     assert (batch.peak_tokens(), batch.held_tokens) == (15, 10)
+
+
+def test_remaining_when_requests_move_then_it_is_what_all_have_yet_to_produce() -> None:
+    """Progress takes off, a new prediction replaces, and who has left counts no more."""
+    batch = BatchPeak()
+    for name, remaining in (("a", 100), ("b", 30)):
+        batch.add(ReservationId(name), held_tokens=500, remaining=remaining)
+    assert batch.remaining_tokens == 130
+    batch.produce(ReservationId("a"), 40)
+    batch.produce(ReservationId("b"), 50)
+    assert batch.remaining_tokens == 60
+    batch.lengthen(ReservationId("b"), 7)
+    assert batch.remaining_tokens == 67
+    batch.remove(ReservationId("a"))
+    assert batch.remaining_tokens == 7

@@ -58,7 +58,7 @@ class BatchPeak:
     @property
     def remaining_tokens(self) -> int:
         """Add up what all are taken to produce yet. Cost O(n)."""
-        return int(self._remaining[: len(self._ids)].sum())
+        return sum(-(row >> _SHIFT) for row in self._rows)
 
     def copy(self) -> BatchPeak:
         """Return one that can be changed without changing this. Cost O(n)."""
