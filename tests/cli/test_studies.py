@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from functools import lru_cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
@@ -21,13 +23,22 @@ TUNE = (
 )
 
 
+@lru_cache
+def reported(arguments: tuple[str, ...]) -> tuple[str, str]:
+    """Run a study once for all that look at it; return its JSON and its page."""
+    with TemporaryDirectory() as folder:
+        file = Path(folder) / "report.html"
+        done = run(*arguments, "--json", "--html", str(file))
+        assert done.returncode == 0, done.stderr
+        return done.stdout, file.read_text("utf-8")
+
+
 @pytest.mark.parametrize("arguments", [COMPARE, CLIMB, TUNE])
 def test_study_when_run_twice_then_the_bytes_are_equal(arguments: tuple[str, ...]) -> None:
-    """Same question, same answer, in one process or two."""
-    first, second = run(*arguments, "--json"), run(*arguments, "--json", "--jobs", "1")
-    assert first.returncode == 0, first.stderr
-    assert first.stdout == second.stdout
-    assert json.loads(first.stdout)
+    """Same question, same answer, in one process or two, with a report and without."""
+    document, _ = reported(arguments)
+    assert run(*arguments, "--json", "--jobs", "1").stdout == document
+    assert json.loads(document)
 
 
 def test_compare_when_a_person_runs_it_then_differences_are_shown() -> None:
@@ -110,14 +121,11 @@ def test_study_when_a_word_is_wrong_then_one_line_says_what_is_allowed(
     ],
 )
 def test_study_when_a_report_is_asked_for_then_it_says_what_was_run(
-    arguments: tuple[str, ...], tmp_path: Path
+    arguments: tuple[str, ...],
 ) -> None:
     """One page with the command line and plots, beside what is printed."""
-    file = tmp_path / "report.html"
-    done = run(*arguments, "--json", "--html", str(file))
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)
-    page = file.read_text("utf-8")
+    document, page = reported(arguments)
+    assert json.loads(document)
     assert f"<code>tokenweir {' '.join(arguments[:2])}" in page.replace("&#x27;", "'")
     assert "const PLOTS=[[{" in page
 
