@@ -64,7 +64,14 @@ def test_replay_when_a_person_runs_it_then_tenants_are_listed(tmp_path: Path) ->
     """How many the file names, and what each got."""
     done = run(*REPLAY, "--config", written(tmp_path, POOL + TENANTS))
     assert done.returncode == 0, done.stderr
-    for word in ("on 8b-a100", "1 of ", "weir.yaml", "Goodput by tenant", "c116"):
+    for word in (
+        "on 8b-a100",
+        "1 of ",
+        "tenants are named in",
+        "weir.yaml",
+        "Goodput by tenant",
+        "c116",
+    ):
         assert word in done.stdout
 
 

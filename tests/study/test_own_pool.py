@@ -181,9 +181,15 @@ def test_limit_when_another_policy_is_compared_then_it_holds_for_its_own_alone(
     assert [row["ours"]["refused"] for row in rows] == [3, 0]
 
 
-def test_engines_when_their_size_is_in_the_file_then_it_is_theirs(tmp_path: Path) -> None:
-    """What is known of the machine goes before the profile."""
-    replicas = [{"url": url, "kv_tokens": "5k"} for url in URLS]
+@pytest.mark.parametrize("told", [1, 2])
+def test_engines_when_their_size_is_in_the_file_then_it_is_theirs(
+    tmp_path: Path, *, told: int
+) -> None:
+    """What is known of one of the machines goes before the profile."""
+    replicas = [
+        {"url": url, **({"kv_tokens": "5k"} if number < told else {})}
+        for number, url in enumerate(URLS)
+    ]
     experiment = experiment_of(written(tmp_path, pools=[{**POOL, "replicas": replicas}]))
     assert experiment.engine == replace(profile("8b-a100"), kv_tokens=5_000)
 
@@ -220,7 +226,17 @@ def test_profile_when_the_gateway_is_not_told_then_neither_is_the_policy(tmp_pat
             r"--pool is missing, pools of .*weir.yaml: a, b",
         ),
         (
-            {"pools": [{**POOL, "replicas": [{"url": URLS[0], "kv_tokens": 9}, {"url": URLS[1]}]}]},
+            {
+                "pools": [
+                    {
+                        **POOL,
+                        "replicas": [
+                            {"url": URLS[0], "kv_tokens": 9},
+                            {"url": URLS[1], "kv_tokens": 8},
+                        ],
+                    }
+                ]
+            },
             None,
             "differ in kv_tokens",
         ),

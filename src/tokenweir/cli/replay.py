@@ -149,7 +149,7 @@ def replay(
     if len(chosen) > 1:
         title += f", mean of {len(chosen)} seeds"
     if config is not None:
-        title += f"; {_known(ready[0], experiment)} of {config}"
+        title += f"; {_known(ready[0], experiment)} {config}"
     _show(rows, title=title)
 
 
@@ -177,7 +177,7 @@ def _as_in(
 def _known(ready: Replay, experiment: Experiment) -> str:
     """Say how many of a trace's tenants the file names: a misspelt one has no weight."""
     names = {arrival.tenant for arrival in ready.arrivals}
-    return f"{len(names & set(experiment.terms.named))} of {len(names)} tenants are"
+    return f"{len(names & set(experiment.terms.named))} of {len(names)} tenants are named in"
 
 
 def _rows(

@@ -108,14 +108,14 @@ def _engine(experiment: Experiment, pool: PoolSettings, *, given: Collection[str
             f"pool {pool.name!r} has no profile, so nobody knows how fast its engines are, "
             "allowed: --profile beside the file"
         )
-    sizes = {replica.kv_tokens for replica in pool.replicas}
+    # Whose size its own metrics tell is taken to be like the others.
+    sizes = {replica.kv_tokens for replica in pool.replicas if replica.kv_tokens is not None}
     if len(sizes) > 1:
         raise ConfigError(
             f"the replicas of pool {pool.name!r} differ in kv_tokens, allowed: the same for all, "
             "as simulated engines are all alike"
         )
-    kv_tokens = sizes.pop()
-    return engine if kv_tokens is None else replace(engine, kv_tokens=kv_tokens)
+    return replace(engine, kv_tokens=sizes.pop()) if sizes else engine
 
 
 def _terms(tenants: Collection[TenantSettings]) -> TermsByTenant:
