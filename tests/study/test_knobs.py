@@ -64,8 +64,8 @@ def test_knobs_when_one_does_not_fit_then_those_that_do_are_named(text: str) -> 
     """Unknown, of another policy, or twice."""
     with pytest.raises(
         ConfigError,
-        match="allowed, each once: headroom, lengths, ordering, class_wait, weights, reading, "
-        "pace, first_token",
+        match="allowed, each once: headroom, lengths, ordering, backfill, class_wait, "
+        "weights, reading, pace, first_token",
     ):
         knobs_from(text, name=DEFAULT_POLICY)
     with pytest.raises(ConfigError, match="allowed, each once"):

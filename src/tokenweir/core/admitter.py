@@ -666,6 +666,7 @@ class Admitter:
         while (entrant := entrance.next(self.mode, now_ns=self._now_ns)) is not None:
             entry, account = entrant
             queue.take(entry)
+            self._note_promise(entry)
             admit = self._admit(entry.request, entry.estimate, account=account, entry=entry)
             wait_ns = self._now_ns - entry.enqueued_ns
             self._pending.append(Dispatch(entry.ticket_id, admit, wait_ns))
@@ -677,6 +678,15 @@ class Admitter:
                 self.counts["interrupted"] += len(victims)
                 self._pending += victims
         queue.unpark()
+
+    def _note_promise(self, entry: QueueEntry) -> None:
+        """Count who enters past the head, and whether who was passed starts when promised."""
+        head = self._entrance.short_head
+        if head is not None and head.entry is not entry:
+            self.counts["backfilled"] += 1
+        elif entry.promised_ns is not None:
+            is_kept = self._now_ns <= entry.promised_ns
+            self.counts["promises_kept" if is_kept else "promises_late"] += 1
 
     def _look_at_pressure(self, *, has_come: bool) -> bool:
         """Let background work pause or resume; returns whether it resumes."""

@@ -14,6 +14,7 @@ Source: the future-memory formula of Gong et al., ASPLOS 2025.
 from __future__ import annotations
 
 from array import array
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -122,11 +123,28 @@ class BatchPeak:
             self._asked = row
         return self._asked_peak_tokens
 
+    def ends(self) -> list[int]:
+        """Return after how many steps somebody ends, in order. Cost O(n log n)."""
+        return sorted({-(row >> _SHIFT) for row in self._rows})
+
+    def peak_after(self, steps: int, entering: Sequence[tuple[int, int]]) -> int:
+        """Return the peak from a later moment on, if others enter then. Cost O(n log n).
+
+        Args:
+            steps: Until then; who has ended by then holds nothing.
+            entering: Held and remaining tokens of those others.
+        """
+        grown = steps + (steps << _SHIFT)
+        # Below this sort those that have more than so many steps left.
+        rows = [row + grown for row in self._rows if row < -(steps << _SHIFT)]
+        rows += [_row(held, remaining) for held, remaining in entering]
+        return self._peak_of(np.array(rows, dtype=np.int64))
+
     def _peak(self) -> int:
-        if not self._rows:
-            return 0
         # A copy: an array with a live view cannot be resized.
-        rows = np.array(self._rows)
+        return self._peak_of(np.array(self._rows)) if self._rows else 0
+
+    def _peak_of(self, rows: NDArray[np.int64]) -> int:
         count = len(rows)
         if count > len(self._ranks):
             self._ranks = np.arange(1, 2 * count + 1, dtype=np.int64)

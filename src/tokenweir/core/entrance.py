@@ -13,6 +13,7 @@ from collections.abc import Sequence
 
 from tokenweir.core.account import Account
 from tokenweir.core.admitter_config import AdmitterConfig
+from tokenweir.core.backfilling import Backfilling
 from tokenweir.core.capacity import Shortage
 from tokenweir.core.classes import ClassDemand
 from tokenweir.core.cost import Estimate
@@ -69,6 +70,9 @@ class Entrance:
         self._guards = config.guards
         self._queue = queue
         self._holdings = holdings
+        self._backfilling = Backfilling(
+            queue, place=self.place, is_passed_over=self._is_passed_over
+        )
         # What the head misses, while no more than progress has come since it was asked.
         self._head_shortage: Shortage | None = None
 
@@ -148,11 +152,16 @@ class Entrance:
                     entry.estimate, head.admitted_as, tenant=entry.request.tenant, now_ns=now_ns
                 )
             if isinstance(placed, Account):
+                if self.short_head is not None and self.short_head.entry is not entry:
+                    self.short_head = None
                 return entry, placed
             self.short_head = head
             self._head_shortage = placed
             self.short_of = None if placed is None else placed.reason
-            return None
+            if placed is None or mode is not Mode.ENFORCE:
+                return None
+            healthy = tuple(account for account in self.accounts if account.is_healthy)
+            return self._backfilling.next(head, accounts=healthy, now_ns=now_ns)
         self.short_head = self.short_of = None
         return None
 

@@ -125,6 +125,13 @@ KNOBS: dict[str, Knob] = {
         lambda e: e.ordering,
         lambda e, value: replace(e, ordering=value),
     ),
+    "backfill": Knob(
+        "requests asked whether they may pass a head that waits for KV",
+        (0, 4),
+        lambda policy: policy.capacity.tracks_batch,
+        lambda e: float(e.queue.backfill_max),
+        lambda e, value: replace(e, queue=replace(e.queue, backfill_max=int(value))),
+    ),
     "class_wait": Knob(
         "longest wait of class P1, s",
         (0.25, 0.5, 1.0, 2.0, 5.0, 10.0),

@@ -90,6 +90,21 @@ class Line:
         """Return the entry with the smallest key; the line is not empty."""
         return self.entries[self.heap[0][1]]
 
+    def first(self, count: int) -> list[QueueEntry]:
+        """Return the entries with the smallest keys, in order. Cost O(count log count)."""
+        heap = self.heap
+        found: list[QueueEntry] = []
+        # Rows whose parents have been looked at: none before them is smaller.
+        edge = [(heap[0], 0)] if heap else []
+        while edge and len(found) < count:
+            (_, ticket_id), place = heapq.heappop(edge)
+            if ticket_id in self.entries:
+                found.append(self.entries[ticket_id])
+            for child in (2 * place + 1, 2 * place + 2):
+                if child < len(heap):
+                    heapq.heappush(edge, (heap[child], child))
+        return found
+
     def tail(self) -> QueueEntry:
         """Return the entry with the largest key. Cost O(n)."""
         return max(self.entries.values(), key=lambda entry: entry.key)

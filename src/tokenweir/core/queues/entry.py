@@ -31,6 +31,7 @@ class QueueEntry:
             only where it was put back.
         interruptions: How often it was put back.
         is_pressing: It would have been refused, and waits for somebody to be interrupted.
+        promised_ns: When it was to start as it was first passed, None while it was not.
         band: The class it waits in: its own, or a better one after promotion.
         key: Its place in its tenant's line.
     """
@@ -46,6 +47,7 @@ class QueueEntry:
     arrived_ns: Nanos | None = None
     interruptions: int = 0
     is_pressing: bool = False
+    promised_ns: Nanos | None = None
     band: Priority = Priority.P1
     key: Key = (True, 0.0, 0)
 

@@ -15,6 +15,9 @@ from tokenweir.core.units import NS_PER_S, Nanos
 
 __all__ = ["QueueLimits"]
 
+# Each is tested at every look at the queue.
+_BACKFILL_MAX = 16
+
 
 @dataclass(frozen=True, slots=True)
 class QueueLimits:
@@ -31,6 +34,8 @@ class QueueLimits:
             takes long on an idle engine already may take so many times that; 0 for no such grace.
         slo_fraction: See above, above 0 to 1; the other half is for the prefill inside the engine,
             which a loaded engine needs.
+        backfill_max: How many are asked whether they may pass a head that waits for KV (see
+            ``backfilling``), 0 for none.
         classes: Ceilings, floors and bounds by class.
     """
 
@@ -40,12 +45,17 @@ class QueueLimits:
     first_token_slo_ns: Nanos | None = None
     first_token_unloaded_ratio: float = 0.0
     slo_fraction: float = 0.5
+    backfill_max: int = 0
     classes: Mapping[Priority, ClassLimits] = field(default_factory=lambda: dict(CLASSES))
 
     def __post_init__(self) -> None:
         """Check ranges."""
         if self.items_max < 0:
             raise ConfigError(f"items_max {self.items_max} is not allowed, allowed: 0 or more")
+        if not 0 <= self.backfill_max <= _BACKFILL_MAX:
+            raise ConfigError(
+                f"backfill_max {self.backfill_max} is not allowed, allowed: 0 to {_BACKFILL_MAX}"
+            )
         if self.debt_tokens_max is not None and self.debt_tokens_max < 0:
             raise ConfigError(
                 f"debt_tokens_max {self.debt_tokens_max} is not allowed, allowed: 0 or more"

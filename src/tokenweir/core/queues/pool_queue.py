@@ -7,7 +7,8 @@ An entry that has waited half of what its class may is promoted by one class. Wh
 full, a newcomer may take the place of the last of a less urgent class, or of the tenant that has
 most waiting for its weight, if that stays the richer one of the two.
 Properties: INV-QUEUE-1 (items, debt and wait never exceed their bounds), INV-QUEUE-2 (sums are sums
-over entries). The head is never skipped for a request that fits better.
+over entries). The head is never skipped for a request that fits better, but by backfilling where
+that is turned on (see ``backfilling``).
 Trade-off: strict order lets a large head hold back small ones that would fit.
 """
 
