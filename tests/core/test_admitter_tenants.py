@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
 from tests.core.support import MS, ONE, FixedRng, S, reservation, settle, small_policy, ticket
 from tokenweir.core.admitter import Admitter
 from tokenweir.core.admitter_config import AdmitterConfig
+from tokenweir.core.classes import CLASSES
 from tokenweir.core.decision import Admit, Decision, Dispatch, Effect, Enqueue, Expire, Reject
 from tokenweir.core.guards import GuardConfig
 from tokenweir.core.profile import EngineProfile
@@ -243,3 +246,122 @@ def test_heavy_tenant_when_one_seat_is_left_then_it_is_for_others(
     for number in range(99):
         assert isinstance(ask(admitter, f"f{number}", tenant="flood", tokens=20), Admit)
     assert isinstance(ask(admitter, "last", tenant=tenant, tokens=20), Admit) is enters
+
+
+def limits(**of_p1: object) -> QueueLimits:
+    """Return queue limits with other bounds of P1."""
+    classes = dict(CLASSES)
+    classes[Priority.P1] = dataclasses.replace(classes[Priority.P1], **of_p1)  # type: ignore[arg-type]  # by name
+    return QueueLimits(classes=classes)
+
+
+def test_ceilings_when_the_class_above_was_last_asked_a_minute_ago_then_bind_no_more() -> None:
+    """What is held back is for who may come, and is given back when nobody does."""
+    admitter = pool()
+    assert isinstance(ask(admitter, "urgent", tokens=20, priority=Priority.P0), Admit)
+    settle(admitter, "urgent", USED)
+    assert isinstance(ask(admitter, "large", tokens=900, now_ns=59 * S), Enqueue)
+    assert admitter.cancel(ticket("large"), now_ns=59 * S)
+    assert isinstance(ask(admitter, "large again", tokens=900, now_ns=60 * S), Admit)
+
+
+def test_floor_when_a_lower_class_waits_then_it_gets_its_part_of_what_enters() -> None:
+    """P1's tenth comes in spite of an endless line of P0; without a floor it does not."""
+    for floor, entries in ((0.10, 1), (0.0, 0)):
+        admitter = pool(queue=limits(floor_fraction=floor, ceiling_fraction=1.0))
+        assert isinstance(ask(admitter, "u0", tokens=900, priority=Priority.P0), Admit)
+        assert isinstance(ask(admitter, "normal", tokens=100), Enqueue)
+        served = []
+        for number in range(1, 5):
+            name = f"u{number}"
+            ask(admitter, name, tokens=900, priority=Priority.P0, now_ns=number)
+            effects = settle(admitter, f"u{number - 1}", USED, now_ns=number)
+            served += [entry for entry in entered(effects) if entry == "normal"]
+            if "normal" in served:
+                break
+        assert len(served) == entries
+
+
+def test_concurrency_cap_when_reached_by_what_waits_then_holds_at_every_dispatch() -> None:
+    """However much room comes at once, no more of a tenant enter than may."""
+    admitter = pool(tenants=TenantConfig({"a": TenantLimits(in_flight_max=2)}))
+    assert isinstance(ask(admitter, "running", tenant="z", tokens=900), Admit)
+    for number in range(4):
+        assert isinstance(ask(admitter, f"a{number}"), Enqueue)
+    assert entered(settle(admitter, "running", USED, now_ns=1)) == ["a0", "a1"]
+    assert entered(admitter.advance(now_ns=2)) == []
+    assert entered(settle(admitter, "a0", USED, now_ns=3)) == ["a2"]
+    admitter.check_invariants()
+
+
+def test_kv_share_when_nobody_else_waits_then_is_no_cap() -> None:
+    """Held back for nobody, room would be wasted."""
+    admitter = pool(fairness="vtc")
+    for number in range(9):
+        assert isinstance(ask(admitter, f"a{number}"), Admit)
+    assert isinstance(ask(admitter, "a waits"), Enqueue)
+    assert entered(admitter.advance(now_ns=0)) == []
+    assert entered(settle(admitter, "a0", USED, now_ns=1)) == ["a waits"]
+
+
+def test_displacement_when_an_urgent_one_comes_then_the_lowest_class_leaves_first() -> None:
+    """By class before by share, from the end of the line, and never the more urgent."""
+    admitter = pool(queue=QueueLimits(items_max=2))
+    assert isinstance(ask(admitter, "running", tokens=900), Admit)
+    assert isinstance(ask(admitter, "background", priority=Priority.P3), Enqueue)
+    assert isinstance(ask(admitter, "agent", priority=Priority.P2), Enqueue)
+    assert isinstance(ask(admitter, "normal", priority=Priority.P1), Enqueue)
+    assert isinstance(ask(admitter, "urgent", priority=Priority.P0), Enqueue)
+    gone = [e.ticket_id for e in admitter.advance(now_ns=0) if isinstance(e, Expire)]
+    assert gone == ["background", "agent"]
+    refused = ask(admitter, "another agent", priority=Priority.P2)
+    assert isinstance(refused, Reject)
+    assert refused.reason is ReasonCode.QUEUE_FULL
+    assert admitter.counts["displaced"] == 2
+    admitter.check_invariants()
+
+
+def test_promotion_when_half_of_its_wait_is_over_then_enters_before_younger_ones_above() -> None:
+    """An agent's that has waited 15 s takes its turn among the normal ones."""
+    for waited_ns, first in ((14 * S, "young"), (15 * S, "agent")):
+        admitter = pool()
+        assert isinstance(ask(admitter, "running", tenant="z", tokens=900), Admit)
+        agent = ask(admitter, "agent", tenant="b", priority=Priority.P2)
+        assert isinstance(agent, Enqueue)
+        for second in (5, 10):
+            admitter.progress(ONE, {reservation("running"): 1}, now_ns=second * S)
+        admitter.advance(now_ns=waited_ns)
+        assert isinstance(ask(admitter, "young", tokens=900, now_ns=waited_ns), Enqueue)
+        assert entered(settle(admitter, "running", USED, now_ns=waited_ns))[0] == first
+
+
+@pytest.mark.parametrize(
+    ("bounds", "fitting"),
+    [({"items_max": 2}, 2), ({"debt_tokens_max": 350}, 3), ({"items_max": 0}, 0)],
+)
+def test_bounds_when_of_a_class_then_hold_for_it_and_not_for_others(
+    bounds: dict[str, int], fitting: int
+) -> None:
+    """Items and debt of P1 are full, and P2 still finds a place."""
+    admitter = pool(queue=limits(**bounds))
+    assert isinstance(ask(admitter, "running", tokens=900), Admit)
+    decisions = [ask(admitter, f"normal{number}") for number in range(5)]
+    assert sum(isinstance(decision, Enqueue) for decision in decisions) == fitting
+    refused = [d.reason for d in decisions if isinstance(d, Reject)]
+    assert refused == [ReasonCode.QUEUE_FULL] * (5 - fitting)
+    assert isinstance(ask(admitter, "agent", priority=Priority.P2), Enqueue)
+    admitter.check_invariants()
+
+
+def test_wait_when_its_class_may_no_longer_then_told_with_a_reason_and_a_time() -> None:
+    """Each class by its own bound: P0 after half a second, P1 after five."""
+    admitter = pool()
+    assert isinstance(ask(admitter, "running", tenant="z", tokens=900), Admit)
+    assert isinstance(ask(admitter, "urgent", priority=Priority.P0), Enqueue)
+    assert isinstance(ask(admitter, "normal"), Enqueue)
+    assert admitter.next_wakeup_ns() == S // 2
+    for when_ns, name in ((S // 2, "urgent"), (5 * S, "normal")):
+        assert not any(isinstance(e, Expire) for e in admitter.advance(now_ns=when_ns - 1))
+        (expired,) = (e for e in admitter.advance(now_ns=when_ns) if isinstance(e, Expire))
+        assert (expired.ticket_id, expired.reject.reason) == (name, ReasonCode.QUEUE_TIMEOUT)
+        assert expired.reject.retry_after_ns is not None

@@ -17,7 +17,7 @@ from tokenweir.core.capacity.concurrency import Concurrency
 from tokenweir.core.ledger import LedgerConfig
 from tokenweir.core.policy import policy
 from tokenweir.core.queues import QueueLimits
-from tokenweir.core.request import Outcome, Request, Usage
+from tokenweir.core.request import Outcome, Priority, Request, Usage
 from tokenweir.core.units import ReplicaId
 from tokenweir.driver.flight import Flight
 from tokenweir.driver.pool import PoolDriver
@@ -171,7 +171,7 @@ class _Pools:
     def __init__(self, route: Route) -> None:
         self._route = route
 
-    def route(self, path: str, model: str) -> Route:
+    def route(self, path: str, model: str, *, priority: Priority) -> Route:
         return self._route
 
 

@@ -138,7 +138,7 @@ class BatchPeak:
         # Below this sort those that have more than so many steps left.
         rows = [row + grown for row in self._rows if row < -(steps << _SHIFT)]
         rows += [_row(held, remaining) for held, remaining in entering]
-        return self._peak_of(np.array(rows, dtype=np.int64))
+        return self._peak_of(np.array(rows, dtype=np.int64)) if rows else 0
 
     def _peak(self) -> int:
         # A copy: an array with a live view cannot be resized.

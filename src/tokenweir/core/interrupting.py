@@ -173,7 +173,10 @@ class Interrupting:
             return False
         if opened.is_spared or request.deadline_ns is not None:
             return False
-        if 2 * opened.waited_ns >= self._limits.wait_ns_max_of(priority):
+        longest_ns = self._limits.wait_ns_max_of(priority)
+        if request.wait_ns_max is not None:
+            longest_ns = min(longest_ns, request.wait_ns_max)
+        if 2 * opened.waited_ns >= longest_ns:
             return False
         return (
             self._classes[priority].interruptible is Interruptible.ALWAYS
@@ -205,6 +208,8 @@ def entry_again(
     """
     request = opened.request
     enqueued_ns = now_ns - opened.waited_ns
+    if request.wait_ns_max is not None:
+        wait_ns_max = min(wait_ns_max, request.wait_ns_max)
     return QueueEntry(
         TicketId(request.request_id),
         request,

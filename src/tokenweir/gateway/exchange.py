@@ -40,7 +40,7 @@ from tokenweir.http.openai_api import (
 from tokenweir.http.prompt_estimate import PromptSize, TokenRatios
 from tokenweir.http.refusals import error_object, refusal
 from tokenweir.http.returning import Tickets, attempt_number, body_hash
-from tokenweir.http.wishes import Grant, grant, wishes_of
+from tokenweir.http.wishes import Grant, grant, granted_class, wishes_of
 from tokenweir.ports.clock import Clock
 from tokenweir.ports.events import UpstreamFault, Verdict
 from tokenweir.ports.upstream import UpstreamBroken, UpstreamResponse, UpstreamUnreachable
@@ -152,11 +152,16 @@ class Exchange:
 
     async def _answer(self, parsed: ParsedBody) -> None:
         shared, headers = self._shared, self._scope["headers"]
-        route = shared.pools.route(self._scope["path"], parsed.model)
         identity = shared.identities.of(headers)
         try:
+            wishes = wishes_of(headers)
+            route = shared.pools.route(
+                self._scope["path"],
+                parsed.model,
+                priority=granted_class(wishes, identity.allowance),
+            )
             self._grant = granted = grant(
-                wishes_of(headers),
+                wishes,
                 identity.allowance,
                 wait_ns_max_of=route.pool.limits.wait_ns_max_of,
             )

@@ -13,6 +13,7 @@ from tokenweir.adapters.prometheus import PrometheusMetrics
 from tokenweir.adapters.vllm import VllmTelemetry
 from tokenweir.core.admitter import Admitter
 from tokenweir.core.queues import QueueLimits
+from tokenweir.core.request import Priority
 from tokenweir.core.units import ReplicaId
 from tokenweir.driver.pool import PoolDriver
 from tokenweir.driver.scraper import Scraper
@@ -27,7 +28,7 @@ from tokenweir.settings.compose import (
     replica_id,
     route_pool,
 )
-from tokenweir.settings.model import PoolSettings, Settings, TimeoutSettings
+from tokenweir.settings.model import PoolSettings, RouteSettings, Settings, TimeoutSettings
 
 __all__ = ["Pool", "Pools", "Route"]
 
@@ -70,12 +71,16 @@ class Pool:
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """Where requests of a path and a model go, and how much output they may ask for."""
+    """Where requests of a path, a model and a class go, and how much output they may ask for.
+
+    What is None matches all.
+    """
 
     pool: Pool
     output_tokens_max: int
     path: str | None
     model: str | None
+    classes: frozenset[Priority] | None = None
 
 
 class Pools:
@@ -99,6 +104,7 @@ class Pools:
                 output_tokens_max=route.output_tokens_max,
                 path=route.match.path if route.match else None,
                 model=route.match.model if route.match else None,
+                classes=_classes_of(route),
             )
             for route in settings.routes
         )
@@ -108,10 +114,14 @@ class Pools:
         """The drivers, in the order of the file."""
         return tuple(pool.driver for pool in self._pools.values())
 
-    def route(self, path: str, model: str) -> Route:
+    def route(self, path: str, model: str, *, priority: Priority = Priority.P1) -> Route:
         """Return the first route that matches; the last matches all."""
         for route in self._routes:
-            if route.path in (None, path) and route.model in (None, model):
+            if (
+                route.path in (None, path)
+                and route.model in (None, model)
+                and (route.classes is None or priority in route.classes)
+            ):
                 return route
         raise LookupError("settings without a default route")
 
@@ -166,3 +176,9 @@ def _build(
         session=session,
         telemetries=telemetries,
     )
+
+
+def _classes_of(route: RouteSettings) -> frozenset[Priority] | None:
+    if route.match is None or route.match.classes is None:
+        return None
+    return frozenset(Priority[name] for name in route.match.classes)

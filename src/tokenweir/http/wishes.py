@@ -20,7 +20,16 @@ from tokenweir.core.units import NS_PER_MS, NS_PER_S, Nanos, div_ceil
 from tokenweir.http.asgi import HeaderList, header
 from tokenweir.http.openai_api import BadRequest
 
-__all__ = ["CLAMPED_HEADER", "CLASS_WORDS", "Allowance", "Grant", "Wishes", "grant", "wishes_of"]
+__all__ = [
+    "CLAMPED_HEADER",
+    "CLASS_WORDS",
+    "Allowance",
+    "Grant",
+    "Wishes",
+    "grant",
+    "granted_class",
+    "wishes_of",
+]
 
 CLAMPED_HEADER = b"x-tokenweir-clamped"
 _CLASS_HEADER = b"x-tokenweir-class"
@@ -105,6 +114,11 @@ def wishes_of(headers: Sequence[tuple[bytes, bytes]]) -> Wishes:
     )
 
 
+def granted_class(wishes: Wishes, allowance: Allowance) -> Priority:
+    """Return the class that is granted: the tenant's default, or what was asked for, clamped."""
+    return max(_wished(wishes, allowance), allowance.highest)
+
+
 def grant(
     wishes: Wishes, allowance: Allowance, *, wait_ns_max_of: Callable[[Priority], Nanos]
 ) -> Grant:
@@ -116,9 +130,8 @@ def grant(
         wait_ns_max_of: A class's longest wait.
     """
     clamped: list[str] = []
-    priority = allowance.default if wishes.priority is None else wishes.priority
-    if priority < allowance.highest:
-        priority = allowance.highest
+    priority = granted_class(wishes, allowance)
+    if priority != _wished(wishes, allowance):
         clamped.append(f"class={priority.name}")
     wait_ns = allowance.wait_ns_max
     if wishes.wait_ns is not None:
@@ -133,6 +146,10 @@ def grant(
         deadline_ns = allowance.deadline_ns_min
         clamped.append(f"deadline-ms={div_ceil(deadline_ns, NS_PER_MS)}")
     return Grant(priority, wait_ns, deadline_ns, tuple(clamped))
+
+
+def _wished(wishes: Wishes, allowance: Allowance) -> Priority:
+    return allowance.default if wishes.priority is None else wishes.priority
 
 
 def _class_in(headers: Sequence[tuple[bytes, bytes]]) -> Priority | None:

@@ -205,7 +205,7 @@ def _check_length_modes(settings: Settings, *, source: str) -> None:
 
 def _has_match(route: RouteSettings) -> bool:
     match = route.match
-    return match is not None and (match.path is not None or match.model is not None)
+    return match is not None and (match.path, match.model, match.classes) != (None, None, None)
 
 
 @contextmanager

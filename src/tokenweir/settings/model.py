@@ -218,10 +218,14 @@ class MatchSettings(Section):
     Attributes:
         path: One of the two paths that are admitted.
         model: The model's name as clients send it.
+        classes: Classes, as granted to the tenant; so that batch work has a pool of its own.
     """
 
     path: Literal["/v1/chat/completions", "/v1/completions"] | None = None
     model: Annotated[str, Field(min_length=1)] | None = None
+    classes: Annotated[tuple[Literal["P0", "P1", "P2", "P3"], ...], Field(min_length=1)] | None = (
+        None
+    )
 
 
 class RouteSettings(Section):
