@@ -25,7 +25,7 @@ from tokenweir.gateway.exchange import Exchange, Shared
 from tokenweir.gateway.interrupts import Cause, Watchdog
 from tokenweir.gateway.pools import Route
 from tokenweir.http.identity import Identities, Identity
-from tokenweir.http.openai_api import Endpoint
+from tokenweir.http.paths.chat import CHAT as CHAT_FORM
 from tokenweir.http.prompt_estimate import TokenRatios
 from tokenweir.http.returning import Tickets
 from tokenweir.ports.clock import monotonic_clock
@@ -142,7 +142,7 @@ class Bench:
             self.sent.append(message)
 
         scope = {"headers": [], "path": "/v1/chat/completions", "query_string": b""}
-        await Exchange(self.shared, Endpoint.CHAT, scope=scope, receive=receive, send=send).run()
+        await Exchange(self.shared, CHAT_FORM, scope=scope, receive=receive, send=send).run()
 
     def check_empty(self) -> None:
         """Nothing is held, queued, watched or open."""

@@ -111,7 +111,7 @@ async def test_body_when_it_never_arrives_then_400_in_time(server: Server) -> No
 async def test_path_when_unknown_then_404_and_wrong_method_405(server: Server) -> None:
     """Both are error objects that clients of the API can read."""
     async with session() as client:
-        got = await post(client, server.url + "/v1/embeddings", {})
+        got = await post(client, server.url + "/v1/audio/speech", {})
         assert (got.status, got.code) == (404, "not_found")
         async with client.get(server.url + CHAT) as response:
             assert response.status == 405

@@ -7,7 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tokenweir.http.openai_api import BadRequest, Demand, Endpoint, Room, parse_body, shape
+from tokenweir.http.openai_api import BadRequest, Demand, Room, parse_body, shape
+from tokenweir.http.paths.chat import CHAT as CHAT_FORM
+from tokenweir.http.paths.completions import COMPLETIONS as TEXT_FORM
+from tokenweir.http.paths.form import PathForm
 from tokenweir.http.prompt_estimate import MEDIA_TOKENS, PromptSize, TokenRatios
 
 CHAT = {"model": "m", "messages": [{"role": "user", "content": "hello"}]}
@@ -19,15 +22,15 @@ def raw(members: Any) -> bytes:
     return json.dumps(members).encode()
 
 
-def demand(members: Any, *, endpoint: Endpoint = Endpoint.CHAT, most: int = 4_096) -> Demand:
+def demand(members: Any, *, form: PathForm = CHAT_FORM, most: int = 4_096) -> Demand:
     """What a body asks for."""
-    return shape(parse_body(raw(members), endpoint), output_tokens_max=most)
+    return shape(parse_body(raw(members), form), output_tokens_max=most)
 
 
 def test_body_when_within_the_route_then_forwarded_byte_for_byte() -> None:
     """Nothing is written anew that need not be."""
     body = b'{ "messages": [{"role":"user","content":"h\\u00e9"}],  "max_tokens": 7, "x": 1.0 }'
-    got = shape(parse_body(body, Endpoint.CHAT), output_tokens_max=8)
+    got = shape(parse_body(body, CHAT_FORM), output_tokens_max=8)
     assert got.body is body
     assert (got.output_tokens_max, got.changes, got.is_lowered) == (7, (), False)
 
@@ -35,7 +38,7 @@ def test_body_when_within_the_route_then_forwarded_byte_for_byte() -> None:
 def test_maximum_when_missing_then_the_routes_is_spliced_in() -> None:
     """Without it no reservation could be enforced; the rest stays byte for byte."""
     body = raw({**CHAT, "big": 12345678901234567890})
-    got = shape(parse_body(body, Endpoint.CHAT), output_tokens_max=100)
+    got = shape(parse_body(body, CHAT_FORM), output_tokens_max=100)
     assert got.body == b'{"max_tokens":100,' + body[1:]
     assert got.changes == ("max_tokens=100",)
     assert got.output_tokens_max == 100
@@ -72,16 +75,14 @@ def test_output_when_several_answers_are_asked_for_then_multiplied(
     members: dict[str, Any], sequences: int
 ) -> None:
     """Each answer may be as long as the maximum."""
-    got = demand({**TEXT, "max_tokens": 10, **members}, endpoint=Endpoint.COMPLETIONS)
+    got = demand({**TEXT, "max_tokens": 10, **members}, form=TEXT_FORM)
     assert got.sequences == sequences
     assert got.output_tokens_max == 10 * sequences
 
 
 def test_output_when_several_prompts_are_sent_then_multiplied() -> None:
     """Each prompt of a list is a sequence of its own."""
-    got = demand(
-        {"prompt": ["a", "b", "c"], "max_tokens": 5, "n": 2}, endpoint=Endpoint.COMPLETIONS
-    )
+    got = demand({"prompt": ["a", "b", "c"], "max_tokens": 5, "n": 2}, form=TEXT_FORM)
     assert got.output_tokens_max == 30
 
 
@@ -122,7 +123,7 @@ def test_number_when_not_a_positive_integer_then_refused(name: str, value: Any) 
 def test_body_when_not_what_the_api_asks_for_then_refused(body: bytes) -> None:
     """Whatever arrives, the answer is a refusal without any of its text."""
     with pytest.raises(BadRequest) as caught:
-        shape(parse_body(body, Endpoint.CHAT), output_tokens_max=10)
+        shape(parse_body(body, CHAT_FORM), output_tokens_max=10)
     assert "hello" not in str(caught.value)
 
 
@@ -130,7 +131,7 @@ def test_body_when_not_what_the_api_asks_for_then_refused(body: bytes) -> None:
 def test_prompt_when_of_a_wrong_kind_then_refused(prompt: Any) -> None:
     """A completion's prompt is a text, texts, token ids, or lists of token ids."""
     with pytest.raises(BadRequest):
-        demand({"prompt": prompt}, endpoint=Endpoint.COMPLETIONS)
+        demand({"prompt": prompt}, form=TEXT_FORM)
 
 
 @pytest.mark.parametrize("value", [1, "true", [True]])
@@ -143,7 +144,7 @@ def test_stream_when_not_a_boolean_then_refused(value: Any) -> None:
 def test_stream_when_usage_is_not_asked_for_then_we_ask_and_hide_it() -> None:
     """The account needs it; the client does not get what it did not ask for."""
     body = raw({**CHAT, "stream": True, "max_tokens": 5})
-    got = shape(parse_body(body, Endpoint.CHAT), output_tokens_max=10)
+    got = shape(parse_body(body, CHAT_FORM), output_tokens_max=10)
     assert got.body == b'{"stream_options":{"include_usage":true},' + body[1:]
     assert got.hides_usage
     assert got.changes == ()
@@ -153,7 +154,7 @@ def test_stream_when_usage_is_asked_for_then_body_stays_and_nothing_is_hidden() 
     """The client's own wish is forwarded as it is."""
     members = {**CHAT, "stream": True, "max_tokens": 5, "stream_options": {"include_usage": True}}
     body = raw(members)
-    got = shape(parse_body(body, Endpoint.CHAT), output_tokens_max=10)
+    got = shape(parse_body(body, CHAT_FORM), output_tokens_max=10)
     assert got.body is body
     assert not got.hides_usage
 
@@ -207,8 +208,8 @@ def test_size_when_read_then_counts_bytes_messages_media_and_tools() -> None:
 def test_size_when_prompt_is_token_ids_then_exact() -> None:
     """Counted tokens are not estimated."""
     ratios = TokenRatios()
-    one = demand({"prompt": list(range(100))}, endpoint=Endpoint.COMPLETIONS).size
-    two = demand({"prompt": [[1] * 30, [2] * 70]}, endpoint=Endpoint.COMPLETIONS).size
+    one = demand({"prompt": list(range(100))}, form=TEXT_FORM).size
+    two = demand({"prompt": [[1] * 30, [2] * 70]}, form=TEXT_FORM).size
     assert ratios.prompt_tokens("m", one) == ratios.prompt_tokens("m", two) == 100
 
 
@@ -219,7 +220,7 @@ def test_estimate_when_media_are_sent_then_each_costs_its_flat_share() -> None:
 
 def test_repr_when_shown_then_has_no_text_of_the_prompt() -> None:
     """What may end up in a log shows sizes only."""
-    parsed = parse_body(raw({**CHAT, "max_tokens": 5}), Endpoint.CHAT)
+    parsed = parse_body(raw({**CHAT, "max_tokens": 5}), CHAT_FORM)
     assert "hello" not in repr(parsed)
     assert "hello" not in repr(shape(parsed, output_tokens_max=10))
 
@@ -230,7 +231,7 @@ def test_repr_when_shown_then_has_no_text_of_the_prompt() -> None:
 def with_context(members: dict[str, Any], *, prompt: int, context: int, most: int) -> Demand:
     """Shape a body whose prompt is estimated at so many tokens."""
     room = Room.beside(prompt, context_tokens=context)
-    parsed = parse_body(json.dumps(members).encode(), Endpoint.CHAT)
+    parsed = parse_body(json.dumps(members).encode(), CHAT_FORM)
     return shape(parsed, output_tokens_max=most, room_beside=lambda size: room)
 
 
@@ -279,13 +280,13 @@ def test_maximum_when_within_the_routes_then_is_the_clients_own_affair() -> None
 def test_number_when_it_is_none_then_refused_wherever_it_stands(number: str, body: str) -> None:
     """Written anew it would be no JSON any more, and the engine would be blamed."""
     with pytest.raises(BadRequest):
-        parse_body((body % number).encode(), Endpoint.CHAT)
+        parse_body((body % number).encode(), CHAT_FORM)
 
 
 def test_number_when_small_or_long_then_taken() -> None:
     """An underflow is zero, and digits beyond a float's are no mistake."""
     body = b'{"messages": [], "temperature": 1e-400, "x": 0.1234567890123456789}'
-    parsed = parse_body(body, Endpoint.CHAT)
+    parsed = parse_body(body, CHAT_FORM)
     assert parsed.members["temperature"] == 0
 
 
@@ -303,4 +304,4 @@ def test_number_when_small_or_long_then_taken() -> None:
 def test_member_when_it_stands_twice_then_refused(body: str) -> None:
     """Which of the two an engine would read is not known, so none of them can be reserved for."""
     with pytest.raises(BadRequest, match="stands twice"):
-        parse_body(body.encode(), Endpoint.CHAT)
+        parse_body(body.encode(), CHAT_FORM)

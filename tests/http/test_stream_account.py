@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tokenweir.core.request import Outcome, Usage
-from tokenweir.http.stream_account import StreamAccount, usage_of
+from tokenweir.http.paths.chunks import NAMES, ChunkAccount
+from tokenweir.http.stream_account import StreamAccount
 
 WIRE = Path(__file__).parents[1] / "fixtures" / "wire"
 
@@ -18,7 +19,7 @@ STREAMS = [
     ("chat_stream_usage.sse", 12, Usage(35, 12), Outcome.LENGTH),
     ("chat_stream_no_usage.sse", 6, None, Outcome.LENGTH),
     ("completions_stream_usage.sse", 8, Usage(7, 8), Outcome.LENGTH),
-    ("openai_chat_stream_usage.sse", 5, Usage(12, 5), Outcome.FINISHED),
+    ("openai_chat_stream_usage.sse", 5, Usage(12, 5, 0), Outcome.FINISHED),
     ("openai_chat_stream_no_usage.sse", None, None, Outcome.FINISHED),
 ]
 
@@ -50,7 +51,7 @@ def test_account_when_fed_whole_then_tells_chunks_usage_and_outcome(
 ) -> None:
     """Real streams of an engine and a provider are read right."""
     body = body_of(name)
-    account = StreamAccount(hides_usage=False)
+    account = ChunkAccount(hides_usage=False)
     assert feed_all(account, [body]) == body
     if chunks is None:
         texts = [json.loads(event) for event in events_of(body)[:-1]]
@@ -65,7 +66,7 @@ def test_account_when_split_anywhere_then_is_the_same(index: int, places: list[i
     """How the network cuts the bytes changes neither the account nor the bytes."""
     name, chunks, usage, outcome = STREAMS[index]
     body = body_of(name)
-    account = StreamAccount(hides_usage=False)
+    account = ChunkAccount(hides_usage=False)
     assert feed_all(account, cut(body, places)) == body
     assert (account.usage, account.outcome, account.is_done) == (usage, outcome, True)
     assert chunks is None or account.chunks == chunks
@@ -87,7 +88,7 @@ def test_usage_when_hidden_then_all_other_events_pass_unchanged(
     ]
     if is_crlf:
         body = body.replace(b"\n", b"\r\n")
-    account = StreamAccount(hides_usage=True)
+    account = ChunkAccount(hides_usage=True)
     passed = feed_all(account, cut(body, places))
     assert events_of(passed) == expected
     assert account.usage == usage
@@ -101,7 +102,7 @@ def test_usage_when_on_a_chunk_with_choices_then_it_passes_even_in_hiding() -> N
     """Some providers put it on the last chunk of the answer, which the client must get."""
     line = b'data: {"choices":[{"delta":{"content":"x"},"finish_reason":"stop"}],'
     line += b'"usage":{"prompt_tokens":3,"completion_tokens":1}}\n\n'
-    account = StreamAccount(hides_usage=True)
+    account = ChunkAccount(hides_usage=True)
     assert account.feed(line) == line
     assert account.usage == Usage(3, 1)
     assert account.chunks == 1
@@ -109,7 +110,7 @@ def test_usage_when_on_a_chunk_with_choices_then_it_passes_even_in_hiding() -> N
 
 def test_usage_when_on_every_chunk_then_the_last_counts() -> None:
     """Continuous usage is taken as it grows."""
-    account = StreamAccount(hides_usage=False)
+    account = ChunkAccount(hides_usage=False)
     for count in (1, 2, 3):
         usage = b'"usage":{"prompt_tokens":9,"completion_tokens":%d}' % count
         account.feed(b'data: {"choices":[{"delta":{"content":"x"}}],' + usage + b"}\n\n")
@@ -121,7 +122,7 @@ def test_text_when_it_talks_about_usage_then_is_not_taken_for_usage() -> None:
     """What a model says cannot charge its client: inside a string the quotes are escaped."""
     said = json.dumps({"choices": [{"delta": {"content": '"usage":{"prompt_tokens":1}'}}]})
     said = said.replace(" ", "")
-    account = StreamAccount(hides_usage=True)
+    account = ChunkAccount(hides_usage=True)
     body = f"data: {said}\n\n".encode()
     assert account.feed(body) == body
     assert account.usage is None
@@ -137,14 +138,14 @@ def test_text_when_it_talks_about_usage_then_is_not_taken_for_usage() -> None:
 )
 def test_error_when_sent_in_the_stream_then_the_outcome_is_an_error(body: bytes) -> None:
     """A failure in mid-stream is not taken for an end of the model's own."""
-    account = StreamAccount(hides_usage=False)
+    account = ChunkAccount(hides_usage=False)
     account.feed(body + b"data: [DONE]\n\n")
     assert account.outcome is Outcome.ERROR
 
 
 def test_stream_when_it_stops_without_an_end_then_the_outcome_is_an_error() -> None:
     """Neither a finish reason nor the end marker came."""
-    account = StreamAccount(hides_usage=False)
+    account = ChunkAccount(hides_usage=False)
     account.feed(b'data: {"choices":[{"delta":{"content":"x"}}]}\n\nda')
     assert account.outcome is Outcome.ERROR
     assert account.is_inside_line
@@ -152,7 +153,7 @@ def test_stream_when_it_stops_without_an_end_then_the_outcome_is_an_error() -> N
 
 def test_line_when_endless_then_memory_stays_bounded_and_bytes_pass() -> None:
     """A line of megabytes is passed on uncounted, and counting goes on behind it."""
-    account = StreamAccount(hides_usage=True)
+    account = ChunkAccount(hides_usage=True)
     piece = b"x" * 65_536
     passed = account.feed(b"data: ")
     for _ in range(64):
@@ -166,7 +167,7 @@ def test_line_when_endless_then_memory_stays_bounded_and_bytes_pass() -> None:
 @given(st.lists(st.binary(max_size=80), max_size=20))
 def test_bytes_when_random_then_nothing_is_lost_and_nothing_breaks(pieces: list[bytes]) -> None:
     """Garbage passes as it came."""
-    account = StreamAccount(hides_usage=False)
+    account = ChunkAccount(hides_usage=False)
     assert feed_all(account, pieces) == b"".join(pieces)
 
 
@@ -186,4 +187,4 @@ def test_usage_when_stated_then_taken_only_where_it_counts(
     usage: object, expected: Usage | None
 ) -> None:
     """An explicit zero is a usage; nonsense is none."""
-    assert usage_of({"usage": usage}) == expected
+    assert NAMES.read(usage) == expected

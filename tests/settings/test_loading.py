@@ -103,9 +103,10 @@ def test_file_when_only_a_replica_is_named_then_all_else_has_a_default() -> None
             "weir.yaml: limits.body is '8XB', allowed: a size, as 65536, 64KiB or 8MiB",
         ),
         (
-            {"pools": [POOL], "routes": [{"match": {"path": "/v1/embeddings"}}]},
-            "weir.yaml: routes[0].match.path is '/v1/embeddings', "
-            "allowed: '/v1/chat/completions' or '/v1/completions'",
+            {"pools": [POOL], "routes": [{"match": {"path": "/v1/audio/speech"}}]},
+            "weir.yaml: routes[0].match.path is '/v1/audio/speech', "
+            "allowed: '/v1/chat/completions', '/v1/completions', '/v1/embeddings', "
+            "'/v1/responses' or '/v1/messages'",
         ),
         (
             {"pools": [POOL], "admin": {"listen": {"host": "0.0.0.0"}}},

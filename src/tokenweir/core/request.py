@@ -81,10 +81,18 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What a finished request really used, as the engine counted it."""
+    """What a finished request really used, as the engine counted it.
+
+    Attributes:
+        prompt_tokens: All of the prompt.
+        output_tokens: Of all its answers.
+        cached_tokens: Of the prompt, what the engine had in its cache and did not read; None where
+            it does not say.
+    """
 
     prompt_tokens: int
     output_tokens: int
+    cached_tokens: int | None = None
 
     @property
     def tokens(self) -> int:

@@ -12,16 +12,12 @@ from tokenweir.core.units import NS_PER_S
 from tokenweir.gateway.exchange import Exchange, Shared
 from tokenweir.http.asgi import HeaderList, Receive, Scope, Send, send_body, send_json
 from tokenweir.http.headers import for_client, for_upstream, request_id
-from tokenweir.http.openai_api import Endpoint
+from tokenweir.http.paths import PATHS
 from tokenweir.http.refusals import refusal
 from tokenweir.ports.upstream import UpstreamError
 
 __all__ = ["GatewayApp", "send_refusal"]
 
-_ENDPOINTS = {
-    "/v1/chat/completions": Endpoint.CHAT,
-    "/v1/completions": Endpoint.COMPLETIONS,
-}
 _MODELS_BYTES_MAX = 1 << 20
 
 _logger = logging.getLogger(__name__)
@@ -55,10 +51,10 @@ class GatewayApp:
             # Websockets are switched off at the server, and there is no lifespan.
             return
         path, method = scope["path"], scope["method"]
-        endpoint = _ENDPOINTS.get(path)
-        if endpoint is not None:
+        form = PATHS.get(path)
+        if form is not None:
             if method == "POST":
-                exchange = Exchange(self._shared, endpoint, scope=scope, receive=receive, send=send)
+                exchange = Exchange(self._shared, form, scope=scope, receive=receive, send=send)
                 try:
                     await exchange.run()
                 except Exception:

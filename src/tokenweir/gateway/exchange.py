@@ -31,12 +31,12 @@ from tokenweir.http.identity import Identities
 from tokenweir.http.openai_api import (
     BadRequest,
     Demand,
-    Endpoint,
     ParsedBody,
     Room,
     parse_body,
     shape,
 )
+from tokenweir.http.paths.form import PathForm
 from tokenweir.http.prompt_estimate import PromptSize, TokenRatios
 from tokenweir.http.refusals import error_object, refusal
 from tokenweir.http.returning import Tickets, attempt_number, body_hash
@@ -82,11 +82,11 @@ class Exchange:
     """One request of one of the admitted paths."""
 
     def __init__(
-        self, shared: Shared, endpoint: Endpoint, *, scope: Scope, receive: Receive, send: Send
+        self, shared: Shared, form: PathForm, *, scope: Scope, receive: Receive, send: Send
     ) -> None:
         """Prepare; to be created in the task that runs it."""
         self._shared = shared
-        self._endpoint = endpoint
+        self._form = form
         self._scope = scope
         self._receive = receive
         self._send = send
@@ -141,7 +141,7 @@ class Exchange:
         self._interrupt.limit(self._shared.clock() + limits.body_timeout, Cause.BODY_TIMEOUT)
         try:
             raw = await read_body(self._scope, self._receive, bytes_max=limits.body)
-            return parse_body(raw, self._endpoint)
+            return parse_body(raw, self._form)
         except BodyTooLarge:
             await self._refuse(
                 Reject(ReasonCode.BODY_TOO_LARGE, limit_tokens=limits.body), lingers=True
@@ -405,7 +405,7 @@ class Exchange:
             self._shared.clock() + self._shared.limits.client_stall, Cause.CLIENT_STALLED
         )
         self._interrupt.deadline_ns = NEVER_NS
-        answer = refusal(reject, message=message, param=param)
+        answer = refusal(reject, message=message, param=param, beside=self._form.error_members)
         headers = [*answer.headers, (b"x-request-id", self._wire_id), *self._told()]
         if reject.ticket is not None and self._request is not None:
             headers += self._shared.tickets.header_for(reject.ticket, self._request)
@@ -466,5 +466,6 @@ class Exchange:
         if relay is None or not relay.is_event_stream:
             return
         lead = b"\n\n" if relay.is_inside_line else b""
-        event = lead + b"event: error\ndata: " + json_bytes(error_object(reject)) + b"\n\n"
+        error = json_bytes(error_object(reject, beside=self._form.error_members))
+        event = lead + b"event: error\ndata: " + error + b"\n\n"
         await self._send({"type": "http.response.body", "body": event, "more_body": True})

@@ -7,6 +7,7 @@ upstream's connection is cut unless the body has come to its end.
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 
 from tokenweir.core.request import Outcome, Usage
@@ -16,16 +17,17 @@ from tokenweir.gateway.interrupts import Cause, Interrupt
 from tokenweir.http.asgi import HeaderList, Send, header
 from tokenweir.http.headers import for_client
 from tokenweir.http.openai_api import Demand
+from tokenweir.http.paths.usage import read_answer
 from tokenweir.http.prompt_estimate import TokenRatios
-from tokenweir.http.stream_account import StreamAccount, read_answer
+from tokenweir.http.stream_account import StreamAccount
 from tokenweir.ports.clock import Clock
 from tokenweir.ports.upstream import UpstreamBroken, UpstreamResponse
 from tokenweir.settings.model import TimeoutSettings
 
 __all__ = ["Relay", "RelayConfig"]
 
-# An answer that is not streamed is kept for its usage up to this size; longer ones are estimated.
-_KEPT_BYTES_MAX = 4 << 20
+# Of an answer that is not streamed at least this much is kept for its usage: it stands at the end.
+_KEPT_BYTES = 4 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +123,7 @@ class Relay:
         """Pass events on until the upstream's end."""
         config, flight, interrupt = self._config, self._flight, self._interrupt
         clock, idle_ns = config.clock, config.timeouts.idle
-        account = self._account = StreamAccount(hides_usage=self._demand.hides_usage)
+        account = self._account = self._demand.form.account(hides_usage=self._demand.hides_usage)
         per_chunk = config.ratios.tokens_per_chunk(self._model)
         flight.is_streamed = True
         while chunk:
@@ -156,13 +158,16 @@ class Relay:
         self._begin()
         await self._give(head)
         while chunk:
-            if is_answer and len(kept) <= _KEPT_BYTES_MAX:
+            if is_answer:
                 kept += chunk
+                if len(kept) > 2 * _KEPT_BYTES:
+                    del kept[:-_KEPT_BYTES]
             await self._give({"type": "http.response.body", "body": chunk, "more_body": True})
             interrupt.limit(clock() + self._config.timeouts.idle, Cause.IDLE_TIMEOUT)
             chunk = await response.next_chunk()
         if is_answer:
-            self._usage, self._outcome = read_answer(bytes(kept))
+            form = self._demand.form
+            self._usage, self._outcome = read_answer(kept, names=form.usage, cut=form.cut)
         else:
             self._outcome = Outcome.ERROR
 
@@ -190,9 +195,10 @@ class Relay:
 
     def _estimated(self, outcome: Outcome) -> Usage:
         """Return the usage where the upstream told none: counted, or guessed from the time."""
-        flight = self._flight
-        if self._account is not None:
-            return Usage(flight.request.prompt_tokens, flight.output_tokens)
+        flight, account = self._flight, self._account
+        if account is not None:
+            told = account.prompt_usage or Usage(flight.request.prompt_tokens, 0)
+            return dataclasses.replace(told, output_tokens=flight.output_tokens)
         if outcome is Outcome.ERROR:
             return Usage(flight.request.prompt_tokens, 0)
         return Usage(flight.request.prompt_tokens, flight.reported_tokens)

@@ -1,10 +1,10 @@
-"""What does an OpenAI request ask for, and which body is forwarded for it?
+"""What does a request ask for, and which body is forwarded for it?
 
-The body is parsed once, and only the members that decide are looked at. It is forwarded byte for
-byte unless something has to be written into it: the route's output maximum where the client's is
-missing or larger, and the wish for usage in a stream. A member that was absent is spliced in behind
-the opening brace, so that even then the rest stays byte for byte; one that has to be replaced makes
-the body be written anew. Wire names stop here.
+The body is parsed once, and only the members that its path's row names are looked at. It is
+forwarded byte for byte unless something has to be written into it: the route's output maximum where
+the client's is missing or larger, and the wish for usage in a stream. A member that was absent is
+spliced in behind the opening brace, so that even then the rest stays byte for byte; one that has to
+be replaced makes the body be written anew. Wire names stop here and in ``paths``.
 """
 
 from __future__ import annotations
@@ -12,41 +12,17 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
-from enum import Enum
+from dataclasses import dataclass, field
 from typing import Any
 
 from tokenweir.http.asgi import json_bytes
+from tokenweir.http.paths.form import SEQUENCES_MAX, BadRequest, PathForm, Prompt
 from tokenweir.http.prompt_estimate import PromptSize
 
-__all__ = ["BadRequest", "Demand", "Endpoint", "ParsedBody", "Room", "parse_body", "shape"]
+__all__ = ["BadRequest", "Demand", "ParsedBody", "Room", "parse_body", "shape"]
 
-# Two of OpenAI's own bounds; without them one request could ask for any number of sequences.
-SEQUENCES_MAX = 128
 _MODEL_CHARS_MAX = 256
-_OUTPUT_MEMBERS = {
-    "chat": ("max_tokens", "max_completion_tokens"),
-    "completions": ("max_tokens",),
-}
-
-
-class Endpoint(Enum):
-    """The two paths that are admitted; the value says how their body is read."""
-
-    CHAT = "chat"
-    COMPLETIONS = "completions"
-
-
-class BadRequest(Exception):
-    """The body cannot be what the API asks for.
-
-    Attributes:
-        param: The member that is wrong, or None.
-    """
-
-    def __init__(self, message: str, *, param: str | None = None) -> None:
-        super().__init__(message)
-        self.param = param
+_TOO_DEEP = "the body is nested too deeply"
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,18 +32,20 @@ class ParsedBody:
     Attributes:
         raw: As it came.
         members: As JSON.
-        endpoint: Whose body it is.
+        form: Of the path it came by.
         model: The model's name, empty where none is named.
+        prompt: What was read of its prompt.
     """
 
     raw: bytes
     members: dict[str, Any]
-    endpoint: Endpoint
+    form: PathForm
     model: str
+    prompt: Prompt
 
     def __repr__(self) -> str:
         """Show sizes only."""
-        return f"ParsedBody({self.endpoint.value}, {len(self.raw)} bytes)"
+        return f"ParsedBody({self.form.path}, {len(self.raw)} bytes)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +53,7 @@ class Demand:
     """What a request asks for, after clamping.
 
     Attributes:
+        form: Of the path it came by.
         size: Of the prompt.
         output_tokens_max: Of all sequences together.
         sequences: How many answers are generated.
@@ -85,6 +64,7 @@ class Demand:
         is_lowered: Whether the client had asked for more output than it gets.
     """
 
+    form: PathForm
     size: PromptSize
     output_tokens_max: int
     sequences: int
@@ -102,7 +82,7 @@ class Demand:
         )
 
 
-def parse_body(raw: bytes, endpoint: Endpoint) -> ParsedBody:
+def parse_body(raw: bytes, form: PathForm) -> ParsedBody:
     """Parse a body and check what the policy relies on.
 
     Raises:
@@ -128,12 +108,11 @@ def parse_body(raw: bytes, endpoint: Endpoint) -> ParsedBody:
         raise BadRequest(
             f"model is not a string of up to {_MODEL_CHARS_MAX} characters", param="model"
         )
-    if endpoint is Endpoint.CHAT:
-        if not isinstance(members.get("messages"), list):
-            raise BadRequest("messages is missing or not a list", param="messages")
-    elif not isinstance(members.get("prompt"), (str, list)):
-        raise BadRequest("prompt is missing, or neither a string nor a list", param="prompt")
-    return ParsedBody(raw, members, endpoint, model)
+    try:
+        prompt = form.prompt(members)
+    except RecursionError:
+        raise BadRequest(_TOO_DEEP) from None
+    return ParsedBody(raw, members, form, model, prompt)
 
 
 def _no_constant(name: str) -> float:
@@ -176,6 +155,34 @@ class Room:
         return cls(expected, expected - prompt_tokens // 4)
 
 
+@dataclass(slots=True)
+class _Writing:
+    """Members to write: into an absent place, or over what the client sent."""
+
+    additions: dict[str, Any] = field(default_factory=dict)
+    replacements: dict[str, Any] = field(default_factory=dict)
+    changes: list[str] = field(default_factory=list)
+    is_lowered: bool = False
+
+    def put(self, members: dict[str, Any], name: str, *, value: Any) -> None:
+        """Write a member, whether it is there or not."""
+        (self.replacements if name in members else self.additions)[name] = value
+
+    def body(self, parsed: ParsedBody) -> bytes:
+        """Return what is forwarded."""
+        if self.replacements:
+            try:
+                return json_bytes({**parsed.members, **self.additions, **self.replacements})
+            except RecursionError:
+                raise BadRequest(_TOO_DEEP) from None
+        if not self.additions:
+            return parsed.raw
+        # An object that has a prompt has a member, so a comma is due behind what is spliced in.
+        at = parsed.raw.index(b"{") + 1
+        spliced = json_bytes(self.additions)[1:-1]
+        return b"%b%b,%b" % (parsed.raw[:at], spliced, parsed.raw[at:])
+
+
 def shape(
     parsed: ParsedBody,
     *,
@@ -193,80 +200,76 @@ def shape(
     Raises:
         BadRequest: A number, ``stream`` or ``stream_options`` has a wrong type or range.
     """
-    members = parsed.members
-    is_streamed = _flag(members, "stream")
-    # Members to write: into an absent place, or over what the client sent.
-    additions: dict[str, Any] = {}
-    replacements: dict[str, Any] = {}
-    changes: list[str] = []
-    declared: list[int] = []
-    is_lowered = False
-    size, prompts = _prompt_size(parsed)
-    room = room_beside(size)
+    form, size, members = parsed.form, parsed.prompt.size, parsed.members
+    writing = _Writing()
+    is_streamed = form.is_streamable and _flag(members, "stream")
+    declared = 1
+    if form.output_members:
+        room = room_beside(size)
+        declared = _declared(parsed, writing, output_tokens_max=output_tokens_max, room=room)
+    hides_usage = is_streamed and form.asks_usage and _ask_for_usage(members, writing)
+    sequences = _sequences(parsed)
+    return Demand(
+        form=form,
+        size=size,
+        output_tokens_max=declared * sequences,
+        sequences=sequences,
+        is_streamed=is_streamed,
+        hides_usage=hides_usage,
+        body=writing.body(parsed),
+        changes=tuple(writing.changes),
+        is_lowered=writing.is_lowered,
+    )
+
+
+def _declared(
+    parsed: ParsedBody, writing: _Writing, *, output_tokens_max: int, room: Room | None
+) -> int:
+    """Return the output maximum of one answer, and write what the route demands."""
+    members, names = parsed.members, parsed.form.output_members
     ceiling = output_tokens_max if room is None else max(1, min(output_tokens_max, room.safe))
-    for name in _OUTPUT_MEMBERS[parsed.endpoint.value]:
+    declared: list[int] = []
+    for name in names:
         value = _count(members, name)
         if value is None:
             continue
         if value > output_tokens_max:
-            value = replacements[name] = ceiling
-            changes.append(f"{name}={value}")
-            is_lowered = True
+            value = writing.replacements[name] = ceiling
+            writing.changes.append(f"{name}={value}")
+            writing.is_lowered = True
         declared.append(value)
-    if not declared and room is not None and room.safe < output_tokens_max:
+    if declared:
+        return max(declared)
+    if room is not None and room.safe < output_tokens_max:
         # Left to the engine, whose context is the tighter bound and which counts exactly.
-        declared.append(max(1, min(output_tokens_max, room.expected)))
-    elif not declared:
-        declared.append(output_tokens_max)
-        target = replacements if "max_tokens" in members else additions
-        target["max_tokens"] = output_tokens_max
-        changes.append(f"max_tokens={output_tokens_max}")
-    hides_usage = is_streamed and _ask_for_usage(members, additions, replacements=replacements)
-    sequences = max(_count(members, "n") or 1, _count(members, "best_of") or 1) * prompts
+        return max(1, min(output_tokens_max, room.expected))
+    writing.put(members, names[0], value=output_tokens_max)
+    writing.changes.append(f"{names[0]}={output_tokens_max}")
+    return output_tokens_max
+
+
+def _sequences(parsed: ParsedBody) -> int:
+    """Return how many answers are generated."""
+    counts = [_count(parsed.members, name) or 1 for name in parsed.form.count_members]
+    sequences = max(counts, default=1) * parsed.prompt.prompts
     if sequences > SEQUENCES_MAX:
         raise BadRequest(
             f"n, best_of and prompts ask for {sequences} sequences, allowed: {SEQUENCES_MAX}",
             param="n",
         )
-    return Demand(
-        size=size,
-        output_tokens_max=max(declared) * sequences,
-        sequences=sequences,
-        is_streamed=is_streamed,
-        hides_usage=hides_usage,
-        body=_written(parsed, additions, replacements=replacements),
-        changes=tuple(changes),
-        is_lowered=is_lowered,
-    )
+    return sequences
 
 
-def _written(
-    parsed: ParsedBody, additions: dict[str, Any], *, replacements: dict[str, Any]
-) -> bytes:
-    if replacements:
-        return json_bytes({**parsed.members, **additions, **replacements})
-    if not additions:
-        return parsed.raw
-    # An object that has a prompt has a member, so a comma is due behind what is spliced in.
-    at = parsed.raw.index(b"{") + 1
-    spliced = json_bytes(additions)[1:-1]
-    return b"%b%b,%b" % (parsed.raw[:at], spliced, parsed.raw[at:])
-
-
-def _ask_for_usage(
-    members: dict[str, Any], additions: dict[str, Any], *, replacements: dict[str, Any]
-) -> bool:
+def _ask_for_usage(members: dict[str, Any], writing: _Writing) -> bool:
     """Write the wish for usage into a stream's body; returns whether it is ours alone."""
     options = members.get("stream_options")
     if options is None:
-        target = replacements if "stream_options" in members else additions
-        target["stream_options"] = {"include_usage": True}
-        return True
+        options = {}
     if not isinstance(options, dict):
         raise BadRequest("stream_options is not an object", param="stream_options")
     if options.get("include_usage") is True:
         return False
-    replacements["stream_options"] = {**options, "include_usage": True}
+    writing.put(members, "stream_options", value={**options, "include_usage": True})
     return True
 
 
@@ -287,67 +290,3 @@ def _count(members: dict[str, Any], name: str) -> int | None:
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         raise BadRequest(f"{name} is not an integer of 1 or more", param=name)
     return value
-
-
-# --- the size of a prompt -----------------------------------------------------------------------
-
-
-def _prompt_size(parsed: ParsedBody) -> tuple[PromptSize, int]:
-    """Return the prompt's size, and how many prompts there are."""
-    members = parsed.members
-    if parsed.endpoint is Endpoint.COMPLETIONS:
-        return _completions_size(members["prompt"])
-    text_bytes, media = 0, 0
-    messages = members["messages"]
-    for message in messages:
-        if isinstance(message, dict):
-            more_bytes, more_media = _message_size(message)
-            text_bytes += more_bytes
-            media += more_media
-    for name in ("tools", "functions"):
-        if members.get(name):
-            # The engine writes them into the prompt as JSON.
-            text_bytes += len(json.dumps(members[name]))
-    return PromptSize(text_bytes, messages=len(messages), media=media), 1
-
-
-def _message_size(message: dict[str, Any]) -> tuple[int, int]:
-    """Return UTF-8 bytes of a message's texts, and its parts that are not text."""
-    content = message.get("content")
-    text_bytes, media = 0, 0
-    if isinstance(content, str):
-        text_bytes = _utf8_bytes(content)
-    elif isinstance(content, list):
-        for part in content:
-            text = part.get("text") if isinstance(part, dict) else part
-            if isinstance(text, str):
-                text_bytes += _utf8_bytes(text)
-            else:
-                media += 1
-    for name in ("tool_calls", "function_call"):
-        if message.get(name):
-            text_bytes += len(json.dumps(message[name]))
-    return text_bytes, media
-
-
-def _completions_size(prompt: str | list[Any]) -> tuple[PromptSize, int]:
-    """Read a string, a list of strings, a list of token ids, or a list of lists of token ids."""
-    if isinstance(prompt, str):
-        return PromptSize(_utf8_bytes(prompt), messages=0), 1
-    if not prompt:
-        raise BadRequest("prompt is an empty list", param="prompt")
-    if all(type(item) is int for item in prompt):
-        return PromptSize(0, exact_tokens=len(prompt)), 1
-    if all(isinstance(item, str) for item in prompt):
-        return PromptSize(sum(map(_utf8_bytes, prompt))), len(prompt)
-    if all(isinstance(item, list) for item in prompt):
-        if not all(type(token) is int for item in prompt for token in item):
-            raise BadRequest("prompt has a list that is not of token ids", param="prompt")
-        return PromptSize(0, exact_tokens=sum(map(len, prompt))), len(prompt)
-    raise BadRequest("prompt mixes strings, token ids and lists", param="prompt")
-
-
-def _utf8_bytes(text: str) -> int:
-    if text.isascii():
-        return len(text)
-    return len(text.encode("utf-8", "surrogatepass"))

@@ -7,6 +7,7 @@ up, 1 to 60), ``retry-after-ms`` (exact) and ``x-should-retry: true``. All other
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,8 +38,15 @@ class Refusal:
     body: bytes
 
 
+_BARE: Mapping[str, str] = {}
+
+
 def error_object(
-    reject: Reject, *, message: str | None = None, param: str | None = None
+    reject: Reject,
+    *,
+    message: str | None = None,
+    param: str | None = None,
+    beside: Mapping[str, str] = _BARE,
 ) -> dict[str, Any]:
     """Return the error body: OpenAI's members, and ``tokenweir`` with whose limit and what to do.
 
@@ -46,10 +54,12 @@ def error_object(
         reject: The refusal.
         message: What exactly is wrong, where the reason alone does not say it. No prompt text.
         param: The member of the request that is wrong.
+        beside: What a path's clients expect beside ``error``.
     """
     row = reject.row
     wait_ns, advised_ns = reject.wait_ns, reject.advised_ns
     return {
+        **beside,
         "error": {
             "message": message or row.message,
             "type": _ERROR_TYPES.get(row.status, "api_error"),
@@ -67,11 +77,17 @@ def error_object(
                 "wait": None if wait_ns is None else round(s_from_ns(wait_ns), 3),
                 "action": row.action,
             },
-        }
+        },
     }
 
 
-def refusal(reject: Reject, *, message: str | None = None, param: str | None = None) -> Refusal:
+def refusal(
+    reject: Reject,
+    *,
+    message: str | None = None,
+    param: str | None = None,
+    beside: Mapping[str, str] = _BARE,
+) -> Refusal:
     """Return the whole answer for a refusal; see ``error_object``."""
     headers: HeaderList = [
         (b"x-tokenweir-decision", b"reject"),
@@ -86,5 +102,5 @@ def refusal(reject: Reject, *, message: str | None = None, param: str | None = N
         ]
     else:
         headers.append((b"x-should-retry", b"false"))
-    body = json_bytes(error_object(reject, message=message, param=param))
+    body = json_bytes(error_object(reject, message=message, param=param, beside=beside))
     return Refusal(reject.row.status, headers, body)

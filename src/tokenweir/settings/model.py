@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypeAlias
 from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field
@@ -27,6 +27,7 @@ from tokenweir.settings.tenants import TenantSettings
 
 __all__ = [
     "AdminSettings",
+    "AdmittedPath",
     "LimitSettings",
     "ListenSettings",
     "MatchSettings",
@@ -212,16 +213,25 @@ class PoolSettings(Section):
     scrape: ScrapeSettings = ScrapeSettings()
 
 
+AdmittedPath: TypeAlias = Literal[
+    "/v1/chat/completions",
+    "/v1/completions",
+    "/v1/embeddings",
+    "/v1/responses",
+    "/v1/messages",
+]
+
+
 class MatchSettings(Section):
     """What a route takes; what is left out matches all.
 
     Attributes:
-        path: One of the two paths that are admitted.
+        path: One of the paths that are admitted.
         model: The model's name as clients send it.
         classes: Classes, as granted to the tenant; so that batch work has a pool of its own.
     """
 
-    path: Literal["/v1/chat/completions", "/v1/completions"] | None = None
+    path: AdmittedPath | None = None
     model: Annotated[str, Field(min_length=1)] | None = None
     classes: Annotated[tuple[Literal["P0", "P1", "P2", "P3"], ...], Field(min_length=1)] | None = (
         None
