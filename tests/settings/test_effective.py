@@ -31,7 +31,10 @@ FULL = {
         },
         {**REPLICAS, "name": "second"},
     ],
-    "routes": [{"match": {"model": "m"}, "pool": "second"}, {"pool": "default"}],
+    "routes": [
+        {"match": {"model": "m", "classes": ["P2", "P3"]}, "pool": "second"},
+        {"pool": "default"},
+    ],
     "tenants": [
         {"name": "a", "keys": [{"sha256": "ab" * 32}], "weight": 2, "highest_class": "P0"},
         {"name": "b", "keys": [{"sha256": "cd" * 32}], "wait": "2m", "default_class": "P2"},
@@ -111,6 +114,7 @@ def test_settings_when_some_are_written_then_they_are_what_holds() -> None:
         ("default", "P1"),
     ]
     assert tree["tenants"][1]["wait"] == "120s"
+    assert tree["routes"][0]["match"] == {"model": "m", "classes": ["P2", "P3"]}
 
 
 @given(st.integers(1, 8 * 10**9))

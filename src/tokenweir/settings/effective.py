@@ -72,7 +72,7 @@ def _written(section: BaseModel) -> dict[str, Any]:
         elif isinstance(value, BaseModel):
             value = _written(value)
         elif isinstance(value, tuple):
-            value = [_written(item) for item in value]
+            value = [_written(item) if isinstance(item, BaseModel) else item for item in value]
         tree[name] = value
     return tree
 
