@@ -35,7 +35,7 @@ def test_pool_when_it_has_limits_then_the_core_gets_them() -> None:
                 **POOL,
                 "policy": "concurrency",
                 "concurrency": 7,
-                "queue": {"items": 3, "wait": "250ms", "debt": "10k"},
+                "queue": {"items": 3, "wait": "250ms", "debt": "10k", "backfill": 4},
                 "first_token_slo": "1s",
             }
         ]
@@ -47,6 +47,7 @@ def test_pool_when_it_has_limits_then_the_core_gets_them() -> None:
         10_000,
     )
     assert limits.first_token_slo_ns == 1_000_000_000
+    assert limits.backfill_max == 4
     assert pool_policy(pool).capacity == Concurrency(in_flight_max=7)
 
 
@@ -77,6 +78,10 @@ def test_switches_when_set_then_choose_the_mode(switches: dict[str, bool], mode:
             {"pools": [{**POOL, "policy": "token", "concurrency": 4}]},
             "weir.yaml: pools[0].policy: concurrency 4 does not belong to policy 'token', "
             "allowed: policies concurrency and aimd",
+        ),
+        (
+            {"pools": [{**POOL, "queue": {"backfill": 17}}]},
+            "weir.yaml: pools[0].queue: backfill_max 17 is not allowed, allowed: 0 to 16",
         ),
         (
             {"pools": [{**POOL, "queue": {"wait": "0s"}}]},

@@ -129,6 +129,7 @@ def admitter_config(
             wait_ns_max=pool.queue.wait,
             first_token_slo_ns=pool.first_token_slo,
             classes=class_limits(pool.classes),
+            backfill_max=pool.queue.backfill,
         ),
         fairness=pool.fairness,
         ordering=pool.ordering,

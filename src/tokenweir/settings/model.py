@@ -135,11 +135,13 @@ class QueueSettings(Section):
         items: Requests, 0 to refuse at once what does not fit.
         wait: Longest wait.
         debt: Tokens of all that wait, no bound of its own by default.
+        backfill: How many may be asked to pass a head that waits for KV, 0 for none.
     """
 
     items: Magnitude = 1_000
     wait: Duration = 5 * NS_PER_S
     debt: Magnitude | None = None
+    backfill: Magnitude = 0
 
 
 class TimeoutSettings(Section):
