@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import replace
 from functools import partial
 
 from tokenweir.core.account import Account
@@ -37,6 +36,7 @@ from tokenweir.core.errors import ContractError
 from tokenweir.core.fairness import fairness_row
 from tokenweir.core.gates import Candidate, first_refusal
 from tokenweir.core.interrupting import Interrupting, entry_again
+from tokenweir.core.joining import Joining
 from tokenweir.core.ledger import Ledger, Settlement
 from tokenweir.core.mode import Mode
 from tokenweir.core.open_requests import OpenRequest, OpenRequests
@@ -101,6 +101,9 @@ class Admitter:
         )
         self._interrupting = Interrupting(
             self.config, ledger=self._ledger, opened=self._open, entrance=self._entrance
+        )
+        self._joining = Joining(
+            self.config, queue=self._queue, waits=self._waits, interrupting=self._interrupting
         )
         self._refusing = Refusing(self.config, rng=rng, desk=self._desk, counts=self.counts)
         self._pending: list[Effect] = []
@@ -444,41 +447,14 @@ class Admitter:
     def _enqueue_or_reject(
         self, entry: QueueEntry, *, shortage: Shortage
     ) -> tuple[QueueEntry, Prospect] | Reject:
-        now_ns = self._now_ns
-        self._rate.note_short(now_ns=now_ns)
-        request, estimate = entry.request, entry.estimate
-        limits, priority = self.config.queue, request.priority
-        refuse = partial(self._reject, estimate=estimate, request=request, shortage=shortage)
-        if limits.items_max == 0:
-            return refuse(shortage.reason)
-        queue = self._queue
-        if not queue.has_room(estimate, priority) and (
-            queue.displaceable(estimate, priority=priority, tenant=request.tenant) is None
-        ):
-            return refuse(ReasonCode.QUEUE_FULL)
-        expect = partial(
-            self._waits.prospect,
-            entry,
-            queue,
-            slo_fraction=self.config.guards.slo_fraction,
-            wait_fraction=self._wait_fraction(),
+        self._rate.note_short(now_ns=self._now_ns)
+        asked = self._joining.ask(
+            entry, shortage, look=self._look(shortage), wait_fraction=self._wait_fraction
         )
-        look = self._look(shortage)
-        prospect = expect(look=look)
-        self._waits.note(is_refused=not prospect.is_in_time)
-        if prospect.is_in_time and prospect.is_before_deadline:
-            return entry, prospect
-        if self._interrupting.could_help(request, shortage, ahead=prospect.ahead):
-            # No service rate tells how long that takes.
-            freed_ns = self._ledger.interrupt_time_ns
-            helped = expect(look=replace(look, rate_tokens_per_s=None))
-            if helped.is_in_time and entry.expires_ns > now_ns + freed_ns:
-                entry.is_pressing = True
-                return entry, replace(helped, wait_ns=freed_ns)
-        reason = shortage.reason
-        if prospect.is_in_time:
-            reason = ReasonCode.DEADLINE_UNREACHABLE
-        return refuse(reason, ahead=prospect.ahead)
+        if isinstance(asked, Prospect):
+            return entry, asked
+        request, estimate, ahead = entry.request, entry.estimate, asked.ahead
+        return self._reject(asked.reason, estimate, request=request, shortage=shortage, ahead=ahead)
 
     def _entry(self, request: Request, estimate: Estimate, *, is_returning: bool) -> QueueEntry:
         """Return what would wait; its times are still to be set."""

@@ -74,6 +74,11 @@ class Interrupting:
             for priority in Priority
         }
 
+    @property
+    def time_ns(self) -> Nanos:
+        """How long it takes until there is room."""
+        return self._ledger.interrupt_time_ns
+
     def has_any(self, priority: Priority) -> bool:
         """Tell whether anything runs that could give way to a class. Cost O(classes)."""
         return any(self._opened.of_class(below) for below in self._below[priority])
