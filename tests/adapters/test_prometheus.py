@@ -34,7 +34,9 @@ def filled() -> PrometheusMetrics:
     pool.observed_only(ReasonCode.OVERLOAD_KV)
     pool.waited(7 * NS_PER_MS)
     pool.first_token(80 * NS_PER_MS)
-    pool.settled(Settlement(ReservationId("a"), 400, Usage(300, 20), Outcome.FINISHED))
+    pool.prompt_counted(360, counted_tokens=300)
+    pool.prompt_counted(8, counted_tokens=0)
+    pool.settled(Settlement(ReservationId("a"), 400, Usage(300, 20, 128), Outcome.FINISHED))
     pool.settled(Settlement(ReservationId("b"), 400, Usage(0, 0), Outcome.ERROR, is_late=True))
     pool.lease_lost(REPLICA)
     pool.drift_alarm(REPLICA)
@@ -63,6 +65,7 @@ def test_page_when_things_happened_then_each_is_counted() -> None:
         "tokenweir_settles_total{late=false,outcome=finished,pool=chat}": 1,
         "tokenweir_settles_total{late=true,outcome=error,pool=chat}": 1,
         "tokenweir_prompt_tokens_total{pool=chat}": 300,
+        "tokenweir_cached_prompt_tokens_total{pool=chat}": 128,
         "tokenweir_output_tokens_total{pool=chat}": 20,
         "tokenweir_leases_lost_total{pool=chat,replica=one}": 1,
         "tokenweir_drift_alarms_total{pool=chat,replica=one}": 1,
@@ -80,6 +83,8 @@ def test_page_when_things_happened_then_each_is_counted() -> None:
         "tokenweir_queue_wait_seconds_count{pool=chat}": 1,
         "tokenweir_time_to_first_token_seconds_sum{pool=chat}": 0.08,
         "tokenweir_over_reservation_ratio_sum{pool=chat}": 1.25,
+        "tokenweir_prompt_estimate_ratio_sum{pool=chat}": 1.2,
+        "tokenweir_prompt_estimate_ratio_count{pool=chat}": 1,
     }
     assert {name: found.get(name) for name in expected} == expected
 

@@ -60,6 +60,8 @@ class Events:
     def first_token(self, ttft_ns: Nanos) -> None:
         self.first_tokens += 1
 
+    def prompt_counted(self, estimated_tokens: int, *, counted_tokens: int) -> None: ...
+
     def settled(self, settlement: Settlement) -> None:
         self.settlements.append(settlement)
 

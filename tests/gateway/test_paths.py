@@ -120,6 +120,11 @@ async def test_stream_when_recorded_then_passes_byte_for_byte_and_is_charged() -
             now = charged(server)
             assert (now[0] - before[0], now[1] - before[1]) == tokens
             before = now
+        # Of all these one was cached, and all but the last told a prompt that was estimated.
+        url = server.admin_url
+        assert metric(url, "tokenweir_cached_prompt_tokens_total") == 1_165
+        assert metric(url, "tokenweir_prompt_estimate_ratio_count") == len(STREAMS) - 1
+        assert metric(url, "tokenweir_prompt_estimate_ratio_sum") > 0
 
 
 @pytest.mark.case("CASE-C1")

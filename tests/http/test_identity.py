@@ -21,14 +21,18 @@ KNOWN = Identities({hashlib.sha256(b"sk-acme").digest(): ACME}, others=OTHERS)
         ([(b"authorization", b"Bearer")], OTHERS),
         ([(b"authorization", b"sk-acme")], OTHERS),
         ([(b"authorization", b"Basic sk-acme")], OTHERS),
-        ([(b"x-api-key", b"sk-acme"), (b"x-tokenweir-tenant", b"acme")], OTHERS),
+        ([(b"x-api-key", b"sk-acme")], ACME),
+        ([(b"x-api-key", b"sk-acme"), (b"authorization", b"Bearer other")], OTHERS),
+        ([(b"x-api-key", b"other"), (b"authorization", b"Bearer sk-acme")], ACME),
+        ([(b"x-api-key", b"sk-acme2")], OTHERS),
+        ([(b"x-tokenweir-tenant", b"acme")], OTHERS),
         ([], OTHERS),
     ],
 )
 def test_request_when_it_has_a_known_key_then_is_its_tenants_and_else_the_others(
     headers: list[tuple[bytes, bytes]], expected: Identity
 ) -> None:
-    """No header but the one that must be secret chooses whose share is used."""
+    """No header but those that must be secret chooses whose share is used."""
     assert KNOWN.of(headers) is expected
 
 

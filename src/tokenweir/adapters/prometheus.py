@@ -35,7 +35,13 @@ class PoolMetrics:
     """Counts the events of one pool; an ``EventSink``."""
 
     def __init__(
-        self, pool: str, *, wait: Histogram, first_token: Histogram, over_reservation: Histogram
+        self,
+        pool: str,
+        *,
+        wait: Histogram,
+        first_token: Histogram,
+        over_reservation: Histogram,
+        prompt_estimate: Histogram,
     ) -> None:
         """Start at zero.
 
@@ -44,6 +50,7 @@ class PoolMetrics:
             wait: Of the queue, in seconds, bound to the pool.
             first_token: From arrival to first output, in seconds, bound to the pool.
             over_reservation: Reserved divided by used tokens, bound to the pool.
+            prompt_estimate: Estimated divided by counted tokens, bound to the pool.
         """
         self.pool = pool
         self.decisions: Counter[tuple[Verdict, ReasonCode]] = Counter()
@@ -52,12 +59,14 @@ class PoolMetrics:
         self.interruptions: Counter[bool] = Counter()
         self.output_tokens = 0
         self.prompt_tokens = 0
+        self.cached_tokens = 0
         self.leases_lost: Counter[ReplicaId] = Counter()
         self.drift_alarms: Counter[ReplicaId] = Counter()
         self.upstream_faults: Counter[tuple[ReplicaId, UpstreamFault]] = Counter()
         self._wait = wait
         self._ttft = first_token
         self._ratio = over_reservation
+        self._estimate = prompt_estimate
 
     def decided(self, verdict: Verdict, reason: ReasonCode) -> None:
         """Count an answer."""
@@ -75,12 +84,18 @@ class PoolMetrics:
         """Take in a time to first token."""
         self._ttft.observe(s_from_ns(ttft_ns))
 
+    def prompt_counted(self, estimated_tokens: int, *, counted_tokens: int) -> None:
+        """Take in how far an estimate was from the truth."""
+        if counted_tokens:
+            self._estimate.observe(estimated_tokens / counted_tokens)
+
     def settled(self, settlement: Settlement) -> None:
         """Count the end of a reservation."""
         self.settles[settlement.outcome.value, settlement.is_late] += 1
         usage = settlement.usage
         self.prompt_tokens += usage.prompt_tokens
         self.output_tokens += usage.output_tokens
+        self.cached_tokens += usage.cached_tokens or 0
         if usage.tokens:
             self._ratio.observe(settlement.over_reservation_ratio)
 
@@ -122,6 +137,11 @@ class PrometheusMetrics(Collector):
             "Reserved tokens divided by used ones, where any were used.",
             buckets=_RATIO_BUCKETS,
         )
+        self._estimate = self._histogram(
+            "prompt_estimate_ratio",
+            "Estimated prompt tokens divided by those that the engine counted.",
+            buckets=_RATIO_BUCKETS,
+        )
         self._registry.register(self)
 
     def add_pool(self, name: str) -> PoolMetrics:
@@ -131,6 +151,7 @@ class PrometheusMetrics(Collector):
             wait=self._wait.labels(name),
             first_token=self._ttft.labels(name),
             over_reservation=self._ratio.labels(name),
+            prompt_estimate=self._estimate.labels(name),
         )
 
     def watch(self, metrics: PoolMetrics, state: PoolState) -> None:
@@ -173,6 +194,7 @@ class PrometheusMetrics(Collector):
             "interruptions", "Running requests that gave way to more urgent ones.", "pool", "begun"
         )
         prompt = _counter("prompt_tokens", "Prompt tokens of closed reservations.", "pool")
+        cached = _counter("cached_prompt_tokens", "Of these, what engines told was cached.", "pool")
         output = _counter("output_tokens", "Output tokens of closed reservations.", "pool")
         leases = _counter("leases_lost", "Holds taken back unrenewed.", "pool", "replica")
         alarms = _counter("drift_alarms", "Looks with lasting drift.", "pool", "replica")
@@ -188,6 +210,7 @@ class PrometheusMetrics(Collector):
             for was_begun, count in metrics.interruptions.items():
                 interruptions.add_metric((pool, str(was_begun).lower()), count)
             prompt.add_metric((pool,), metrics.prompt_tokens)
+            cached.add_metric((pool,), metrics.cached_tokens)
             output.add_metric((pool,), metrics.output_tokens)
             for replica, count in metrics.leases_lost.items():
                 leases.add_metric((pool, replica), count)
@@ -196,7 +219,7 @@ class PrometheusMetrics(Collector):
             for (replica, fault), count in metrics.upstream_faults.items():
                 faults.add_metric((pool, replica, fault.value), count)
         yield from (decisions, observed, settles, interruptions)
-        yield from (prompt, output, leases, alarms, faults)
+        yield from (prompt, cached, output, leases, alarms, faults)
 
 
 _REPLICA_GAUGES: tuple[tuple[str, str, Callable[[AccountView], float | None]], ...] = (

@@ -114,11 +114,9 @@ class OpenRequests:
         self._by_class[request.priority] -= 1
         self.holdings.close(request.tenant, tokens=estimate.tokens)
         if usage is not None and closed.is_charged:
-            # What the cache spared it is not known better at its end than at its beginning.
-            prompt_tokens = 0 if usage.prompt_tokens else -estimate.unread_tokens
             closed.fairness.settle(
                 request.tenant,
-                prompt_tokens=prompt_tokens,
+                prompt_tokens=_unread_beyond(estimate, usage),
                 output_tokens=usage.output_tokens - closed.charged_output_tokens,
             )
         return closed
@@ -131,3 +129,11 @@ class OpenRequests:
             prompt_tokens=prompt_tokens,
             output_tokens=output_tokens,
         )
+
+
+def _unread_beyond(estimate: Estimate, usage: Usage) -> int:
+    """Return prompt tokens that were read beyond those charged, negative where fewer were."""
+    if usage.prompt_tokens and usage.cached_tokens is None:
+        # What the cache spared it is not known better at its end than at its beginning.
+        return 0
+    return usage.prompt_tokens - (usage.cached_tokens or 0) - estimate.unread_tokens

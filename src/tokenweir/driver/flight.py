@@ -117,6 +117,10 @@ class Flight:
         if self.first_token_ns is None and self.is_open:
             self.first_token_ns = self._driver.note_first_token(self)
 
+    def note_prompt(self, prompt_tokens: int) -> None:
+        """Note how long its prompt was as the engine counted it, to be told beside the estimate."""
+        self._driver.note_prompt(self, prompt_tokens)
+
     def settle(self, usage: Usage, *, outcome: Outcome) -> None:
         """Close it with what was really used; nothing happens where it is closed already."""
         if self.is_open:

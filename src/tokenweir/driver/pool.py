@@ -159,6 +159,10 @@ class PoolDriver:
         self._advance(now_ns)
         return now_ns
 
+    def note_prompt(self, flight: Flight, prompt_tokens: int) -> None:
+        """Tell how far a flight's prompt was from its estimate; called by the flight."""
+        self._events.prompt_counted(flight.request.prompt_tokens, counted_tokens=prompt_tokens)
+
     def settle(self, flight: Flight, usage: Usage, *, outcome: Outcome) -> None:
         """Close a flight with what was used; called by the flight."""
         now_ns = self._clock()

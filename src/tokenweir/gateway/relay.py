@@ -189,6 +189,7 @@ class Relay:
     def _learn(self, usage: Usage) -> None:
         """Let what the upstream counted improve the next estimate."""
         ratios, model = self._config.ratios, self._model
+        self._flight.note_prompt(usage.prompt_tokens)
         ratios.learn_prompt(model, self._demand.size, prompt_tokens=usage.prompt_tokens)
         if self._account is not None:
             ratios.learn_chunks(model, self._account.chunks, output_tokens=usage.output_tokens)

@@ -1,7 +1,8 @@
 """Whose request is it? The tenant of its API key, else the one of all who have none.
 
 Keys are known by their SHA-256 only. Whether a key is good at all is for what stands behind us to
-say: here it decides whose share is used. No header but ``Authorization`` is believed.
+say: here it decides whose share is used. The key stands in ``Authorization``, where there is none
+in ``x-api-key``, as clients of the Messages API send it; no other header is believed.
 """
 
 from __future__ import annotations
@@ -51,8 +52,16 @@ class Identities:
         """Return whose a request is. About 1 us where there are keys."""
         if not self._by_key:
             return self._others
-        value = header(headers, b"authorization") or b""
-        if value[: len(_BEARER)].lower() != _BEARER:
+        key = _key_of(headers)
+        if key is None:
             return self._others
-        digest = hashlib.sha256(value[len(_BEARER) :].strip()).digest()
-        return self._by_key.get(digest, self._others)
+        return self._by_key.get(hashlib.sha256(key).digest(), self._others)
+
+
+def _key_of(headers: Sequence[tuple[bytes, bytes]]) -> bytes | None:
+    value = header(headers, b"authorization")
+    if value is None:
+        return header(headers, b"x-api-key")
+    if value[: len(_BEARER)].lower() != _BEARER:
+        return None
+    return value[len(_BEARER) :].strip()

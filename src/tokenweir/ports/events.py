@@ -51,6 +51,10 @@ class EventSink(Protocol):
         """Take in how long after its arrival a request's first output came."""
         ...
 
+    def prompt_counted(self, estimated_tokens: int, *, counted_tokens: int) -> None:
+        """Take in what an engine counted of a prompt that was estimated."""
+        ...
+
     def settled(self, settlement: Settlement) -> None:
         """Take in the end of a reservation."""
         ...

@@ -41,7 +41,7 @@ class TenantSettings(Section):
 
     Attributes:
         name: ``default`` for whoever has no key of another tenant.
-        keys: API keys, as clients send them in ``Authorization: Bearer``.
+        keys: API keys, as clients send them in ``Authorization: Bearer`` or ``x-api-key``.
         weight: Its share against other tenants of its class.
         concurrency: Most requests in the engines of one pool at once.
         highest_class: The most urgent class that its callers may ask for, else ``default_class``.
