@@ -81,6 +81,7 @@ class ScriptedUpstream:
     def __init__(self, script: Script) -> None:
         self.script = script
         self.metrics: Callable[[], str] | None = None
+        self.models = b"{}"
         self.is_hung = False
         self.calls: list[Call] = []
         self.pages_asked = 0
@@ -152,7 +153,7 @@ class ScriptedUpstream:
         if call.path == "/metrics" and self.metrics is not None:
             await answer(call, self.metrics().encode(), content_type="text/plain")
         elif call.path in {"/health", "/v1/models"}:
-            await answer(call, b"{}")
+            await answer(call, self.models if call.path == "/v1/models" else b"{}")
         else:
             await answer(call, b"{}", status=404)
 

@@ -10,15 +10,13 @@ from tokenweir.core.decision import Reject
 from tokenweir.core.reasons import ReasonCode
 from tokenweir.core.units import NS_PER_S
 from tokenweir.gateway.exchange import Exchange, Shared
+from tokenweir.gateway.models import models_page
 from tokenweir.http.asgi import HeaderList, Receive, Scope, Send, send_body, send_json
-from tokenweir.http.headers import for_client, for_upstream, request_id
+from tokenweir.http.headers import for_upstream, request_id
 from tokenweir.http.paths import PATHS
 from tokenweir.http.refusals import refusal
-from tokenweir.ports.upstream import UpstreamError
 
 __all__ = ["GatewayApp", "send_refusal"]
-
-_MODELS_BYTES_MAX = 1 << 20
 
 _logger = logging.getLogger(__name__)
 
@@ -89,38 +87,21 @@ class GatewayApp:
         await send_body(send, page, status=200, content_type=CONTENT_TYPE)
 
     async def _models(self, scope: Scope, send: Send) -> None:
-        """Ask replicas of the default pool, healthy ones first, and pass the first answer on."""
-        pool = self._shared.pools.route(scope["path"], "").pool
+        """Say which models there are."""
         headers = for_upstream(
             scope["headers"], request_id=request_id(scope["headers"], default="models")
         )
-        views = sorted(pool.driver.snapshot().accounts, key=lambda view: not view.is_healthy)
-        for view in views:
-            try:
-                response = await pool.upstreams[view.replica].send(
-                    "GET", "/v1/models", headers=headers, body=None
-                )
-                body = bytearray()
-                try:
-                    while chunk := await response.next_chunk():
-                        body += chunk
-                        if len(body) > _MODELS_BYTES_MAX:
-                            break
-                finally:
-                    response.close()
-            except UpstreamError:
-                continue
-            passed = for_client(response.headers, keeps_length=False)
-            passed.append((b"content-length", b"%d" % len(body)))
-            await send({
-                "type": "http.response.start",
-                "status": response.status,
-                "headers": passed,
-            })
-            await send({"type": "http.response.body", "body": bytes(body)})
+        page = await models_page(self._shared.pools, headers=headers)
+        if page is None:
+            reject = Reject(ReasonCode.UPSTREAM_UNREACHABLE, retry_after_ns=NS_PER_S)
+            await send_refusal(send, reject)
             return
-        reject = Reject(ReasonCode.UPSTREAM_UNREACHABLE, retry_after_ns=NS_PER_S)
-        await send_refusal(send, reject)
+        await send({
+            "type": "http.response.start",
+            "status": page.status,
+            "headers": [*page.headers, (b"content-length", b"%d" % len(page.body))],
+        })
+        await send({"type": "http.response.body", "body": page.body})
 
 
 async def send_refusal(

@@ -110,6 +110,11 @@ class Pools:
         )
 
     @property
+    def all(self) -> tuple[Pool, ...]:
+        """All of them, in the order of the file."""
+        return tuple(self._pools.values())
+
+    @property
     def drivers(self) -> tuple[PoolDriver, ...]:
         """The drivers, in the order of the file."""
         return tuple(pool.driver for pool in self._pools.values())
