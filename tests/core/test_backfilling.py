@@ -166,6 +166,21 @@ def test_promise_when_its_time_is_over_then_nobody_passes_any_more() -> None:
     assert admitter.counts["promises_late"] == 1
 
 
+def test_promise_when_others_turn_out_longer_then_is_held_to_all_the_same() -> None:
+    """Ten steps are left of it: what would end in thirty does not pass, what ends in nine does."""
+    for output, passes in ((30, []), (9, ["later"])):
+        admitter = filled()
+        assert isinstance(ask(admitter, "small", 100, 19), Enqueue)
+        assert entered(admitter.advance(now_ns=0)) == ["small"]
+        now_ns = 10 * STEP_NS
+        used = Usage(100, 19)
+        admitter.settle(reservation("small"), used, outcome=Outcome.FINISHED, now_ns=now_ns)
+        admitter._ledger.lengthen(reservation("short"), remaining=40)
+        later = Request("later", 50, output, "a")
+        assert isinstance(admitter.arrive(later, now_ns=now_ns), Enqueue)
+        assert entered(admitter.advance(now_ns=now_ns)) == passes
+
+
 def test_promise_when_kept_then_counted_so() -> None:
     """Who was passed and started in time is told apart from who was late."""
     admitter = filled()

@@ -21,6 +21,7 @@ from tokenweir.core.mode import Mode
 from tokenweir.core.queues import QueueLimits
 from tokenweir.core.reasons import ReasonCode
 from tokenweir.core.request import Outcome, Priority, Request, Usage
+from tokenweir.core.returns import ReturnConfig, ReturnDesk
 from tokenweir.core.units import ReplicaId
 
 P0, P1, P2, P3 = Priority.P0, Priority.P1, Priority.P2, Priority.P3
@@ -368,6 +369,26 @@ def test_order_when_put_back_then_before_those_that_came_after_it() -> None:
         assert admitter.put_back(reservation("batch"), now_ns=2 * S) is None
         assert entered(admitter.advance(now_ns=2 * S)) == ["urgent"]
         assert entered(settle(admitter, "urgent", USED, now_ns=3 * S)) == ["batch"]
+
+
+def test_first_attempts_when_put_back_then_counted_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The retry budget does not grow with what enters for the second time."""
+    noted: list[str] = []
+
+    def note(_: ReturnDesk, request: Request, **__: int) -> None:
+        noted.append(request.request_id)
+
+    monkeypatch.setattr(ReturnDesk, "note_admitted", note)
+    config = dataclasses.replace(pool(abort_time_ns=0).config, returns=ReturnConfig())
+    admitter = Admitter(small_policy("ledger"), rng=FixedRng(), config=config)
+    admitter.add_replica(ONE, kv_tokens=1_000)
+    running(admitter, "batch", tokens=800)
+    assert isinstance(ask(admitter, "urgent", tokens=300, priority=P0), Enqueue)
+    assert interrupted(admitter.advance(now_ns=0)) == ["batch"]
+    assert admitter.put_back(reservation("batch"), now_ns=0) is None
+    assert entered(admitter.advance(now_ns=0)) == ["urgent"]
+    assert entered(settle(admitter, "urgent", USED, now_ns=S)) == ["batch"]
+    assert noted == ["batch", "urgent"]
 
 
 def test_config_when_the_time_is_out_of_range_then_says_so() -> None:

@@ -481,6 +481,8 @@ async def test_waiter_when_dispatched_put_back_and_cancelled_then_nothing_is_hel
     waiter.cancel()
     with pytest.raises(asyncio.CancelledError):
         await waiter
+    # At once, and not when its turn comes.
+    assert pool.driver.snapshot().queued == 0
     flight = await urgent
     assert isinstance(flight, Flight)
     flight.settle(Usage(890, 10), outcome=Outcome.FINISHED)
