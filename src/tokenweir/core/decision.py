@@ -14,6 +14,7 @@ from tokenweir.core.reasons import REASONS, ReasonCode, ReasonRow
 from tokenweir.core.request import ReturnTicket
 from tokenweir.core.retry import RETRY_AFTER_NS_MAX
 from tokenweir.core.units import Nanos, ReplicaId, ReservationId, TicketId
+from tokenweir.core.values import value
 
 __all__ = [
     "Admit",
@@ -31,7 +32,7 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Reject:
     """The request is refused; nothing of it is kept but an audit row.
 
@@ -67,7 +68,7 @@ class Reject:
         return advised_ns if 0 < advised_ns <= RETRY_AFTER_NS_MAX else None
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Admit:
     """The request may enter the replica now and holds a reservation there.
 
@@ -86,7 +87,7 @@ class Admit:
     overridden: Reject | Enqueue | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Enqueue:
     """The request waits in the pool's queue; a later effect dispatches or expires it.
 
@@ -121,7 +122,7 @@ class Degrade:
 Decision: TypeAlias = Admit | Enqueue | Degrade | Reject
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Dispatch:
     """A queued request enters its replica now."""
 

@@ -29,6 +29,7 @@ from tokenweir.core.request import Outcome, Usage
 from tokenweir.core.reservation import HOLDING, Event, Reservation, State
 from tokenweir.core.signals import Signals
 from tokenweir.core.units import NS_PER_MS, NS_PER_S, Nanos, ReplicaId, ReservationId
+from tokenweir.core.values import value
 
 __all__ = ["Ledger", "LedgerConfig", "Settlement"]
 
@@ -66,7 +67,7 @@ class LedgerConfig:
             raise ConfigError(f"closed_max {self.closed_max} is not allowed, allowed: 1 or more")
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Settlement:
     """How a reservation ended.
 

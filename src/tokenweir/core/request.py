@@ -10,6 +10,7 @@ from enum import Enum, IntEnum
 
 from tokenweir.core.lengths.config import LengthMode
 from tokenweir.core.units import Nanos
+from tokenweir.core.values import value
 
 __all__ = ["PRIORITIES", "Outcome", "Priority", "Request", "ReturnTicket", "Usage"]
 
@@ -36,7 +37,7 @@ class ReturnTicket:
     closes_ns: Nanos
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Request:
     """One attempt to have one unit of work done.
 
@@ -79,7 +80,7 @@ class Request:
     wait_ns_max: Nanos | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Usage:
     """What a finished request really used, as the engine counted it.
 
