@@ -103,3 +103,14 @@ def test_admitter_when_first_tokens_come_then_learns_how_slow_the_engine_is(
         admitter.first_token(reservation(str(number)), now_ns=now_ns)
         settle(admitter, str(number), Usage(100, 10), now_ns=now_ns)
     assert admitter._ledger.accounts[ONE].slowness.ratio == pytest.approx(ratio, abs=0.01)
+
+
+@pytest.mark.parametrize(("name", "is_guarded"), [("predictive", True), ("token", False)])
+def test_admitter_when_nobody_asks_how_fast_it_reads_then_nothing_is_predicted(
+    name: str, is_guarded: bool
+) -> None:
+    """A policy without guards pays nothing for what only guards read."""
+    admitter = Admitter(policy(name), rng=FixedRng())
+    admitter.add_replica(ONE, kv_tokens=10_000, profile=READER)
+    admit(admitter, request("a"), now_ns=0)
+    assert bool(admitter._ledger._open[reservation("a")].predicted_first_ns) is is_guarded

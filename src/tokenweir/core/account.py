@@ -51,6 +51,7 @@ class Account:
         "in_flight",
         "is_healthy",
         "kv_tokens",
+        "learns_slowness",
         "limit",
         "prefill_memo",
         "profile",
@@ -69,6 +70,7 @@ class Account:
         calibration: CalibrationConfig,
         profile: EngineProfile | None = None,
         tracks_batch: bool = False,
+        is_guarded: bool = False,
         headroom: HeadroomConfig | None = None,
         limit: AimdConfig | None = None,
     ) -> None:
@@ -80,6 +82,7 @@ class Account:
             calibration: How its telemetry is weighed.
             profile: How fast it is, where that is known.
             tracks_batch: Whether each request's held and remaining tokens are kept.
+            is_guarded: Whether anybody asks how fast it reads.
             headroom: What is kept free because predictions are wrong.
             limit: How the outer limit moves, None for none.
         """
@@ -105,6 +108,7 @@ class Account:
         self.calibration = Calibration(calibration)
         self.headroom = Headroom(headroom or HeadroomConfig())
         self.slowness = Slowness()
+        self.learns_slowness = is_guarded and profile is not None
         self.limit = AimdLimit(limit) if limit is not None else None
         # Requests in the engine's own line at the last look, None while it tells nothing, and
         # what entered since.

@@ -136,6 +136,7 @@ class Admitter:
             calibration=self.config.calibration,
             profile=profile,
             tracks_batch=self.policy.capacity.tracks_batch,
+            is_guarded=self.policy.is_guarded,
             headroom=self.config.headroom,
             limit=limit_of(
                 self.config.limit,

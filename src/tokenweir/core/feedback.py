@@ -23,7 +23,7 @@ _PACE_SPAN_NS = NS_PER_S
 def note_entry(reservation: Reservation, account: Account) -> None:
     """Remember what the profile says of a request that is sent now; its sums are in already."""
     account.note_entry()
-    if account.profile is not None:
+    if account.learns_slowness:
         tokens, pairs = unread_left(account, now_ns=reservation.start_ns)
         predicted_ns = reading_ns(tokens, account, pairs=pairs) or 0
         reservation.predicted_first_ns = int(predicted_ns / account.slowness.ratio)

@@ -121,6 +121,7 @@ class Ledger:
         calibration: CalibrationConfig,
         profile: EngineProfile | None = None,
         tracks_batch: bool = False,
+        is_guarded: bool = False,
         headroom: HeadroomConfig | None = None,
         limit: AimdConfig | None = None,
     ) -> Account:
@@ -137,6 +138,7 @@ class Ledger:
             calibration=calibration,
             profile=profile,
             tracks_batch=tracks_batch,
+            is_guarded=is_guarded,
             headroom=headroom,
             limit=limit,
         )
