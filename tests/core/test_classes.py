@@ -105,17 +105,17 @@ def test_ceiling_when_nobody_above_asked_lately_then_does_not_bind(priority: Pri
     assert demand.ceiling_fraction(priority, now_ns=61 * S) == 1.0
 
 
-def test_promote_when_half_of_the_wait_is_over_then_moves_up_one_class() -> None:
-    """Ageing: a P2 that has waited 15 of its 30 s goes with P1, and another 2.5 s later with P0."""
+def test_promote_when_half_of_the_wait_is_over_then_moves_up_one_class_and_no_more() -> None:
+    """Ageing: a P2 that has waited 15 of its 30 s goes with P1, and with P0 never."""
     queue = queue_with()
     queue.push(entry("old", priority=Priority.P2, wait_ns=30 * S))
-    queue.push(entry("new", priority=Priority.P1, wait_ns=5 * S))
+    queue.push(entry("new", priority=Priority.P1, now_ns=16 * S, wait_ns=5 * S))
     queue.promote(now_ns=15 * S - 1)
     assert queue.entries[ticket("old")].band is Priority.P2
     queue.promote(now_ns=15 * S)
     assert queue.entries[ticket("old")].band is Priority.P1
-    queue.promote(now_ns=17 * S + S // 2)
-    assert queue.entries[ticket("old")].band is Priority.P0
+    queue.promote(now_ns=18 * S)
+    assert queue.entries[ticket("old")].band is Priority.P1
     queue.check_invariants()
     assert taken(queue)[0] == "old"
 

@@ -3,9 +3,11 @@
 Model: four bands by class, each with its tenants' lines; D = sum of the estimates that wait.
 Rule: the most urgent class with anybody waiting is served. A class below it with a floor f collects
 f of every token that is dispatched while it waits, and is served once that covers its head.
-An entry that has waited half of what its class may is promoted by one class. Where the queue is
-full, a newcomer may take the place of the last of a less urgent class, or of the tenant that has
-most waiting for its weight, if that stays the richer one of the two.
+An entry that has waited half of what its class may is promoted, by one class and once: were it
+promoted on, a flood of the least urgent class would in the end be one of the most urgent. The floor
+of the class that it comes to sees to it that it is served. Where the queue is full, a newcomer may
+take the place of the last of a less urgent class, or of the tenant that has most waiting for its
+weight, if that stays the richer one of the two.
 Properties: INV-QUEUE-1 (items, debt and wait never exceed their bounds), INV-QUEUE-2 (sums are sums
 over entries). The head is never skipped for a request that fits better, but by backfilling where
 that is turned on (see ``backfilling``).
@@ -173,8 +175,6 @@ class PoolQueue:
             self.bands[entry.band].remove(entry)
             entry.band = Priority(entry.band - 1)
             self._band_push(entry)
-            if entry.band > Priority.P0:
-                self._schedule_promotion(entry)
 
     def next_expiry_ns(self) -> Nanos | None:
         """Return when the next entry runs out of time, or None.
@@ -330,10 +330,7 @@ class PoolQueue:
         return entry
 
     def _schedule_promotion(self, entry: QueueEntry) -> None:
-        # Counted from its arrival: each class it has passed through adds its half.
-        passed = [p for p in PRIORITIES if entry.band <= p <= entry.request.priority]
-        waited_ns = sum(self.limits.wait_ns_max_of(p) // 2 for p in passed)
-        due_ns = entry.enqueued_ns + waited_ns
+        due_ns = entry.enqueued_ns + self.limits.wait_ns_max_of(entry.request.priority) // 2
         if due_ns < entry.expires_ns:
             heapq.heappush(self._promotions, (due_ns, entry.key[2], entry.ticket_id))
 
