@@ -117,6 +117,24 @@ def test_chunks_when_an_engine_sends_many_tokens_in_one_then_are_counted_once_ea
     assert counts[1] < counts[0]
 
 
+def test_answers_when_one_of_several_was_cut_then_so_was_their_sum() -> None:
+    """The order in which answers to one prompt end does not decide."""
+    for reasons in (("length", "stop"), ("stop", "length")):
+        account = CHAT.account()
+        for reason in reasons:
+            choice = {"index": 0, "delta": {}, "finish_reason": reason}
+            account.feed(b"data: " + json.dumps({"choices": [choice]}).encode() + b"\n\n")
+        assert account.outcome is Outcome.LENGTH
+
+
+@pytest.mark.parametrize("empty", ['"choices":[]', '"choices": []'])
+def test_chunk_when_it_has_no_choices_then_is_no_output(empty: str) -> None:
+    """What a filter or a gateway sends ahead of the answer is not its first token."""
+    account = CHAT.account()
+    account.feed(b'data: {%s,"x":1}\n\n' % empty.encode())
+    assert account.chunks == 0
+
+
 # --- whole answers --------------------------------------------------------------------------------
 
 EMBEDDED = b"""{"object":"list","data":[{"object":"embedding","index":0,"embedding":[0.1,-2e-05]}],
@@ -190,22 +208,33 @@ def test_cached_tokens_when_stated_then_are_at_most_the_prompt(
 # --- what is no end, no usage and no output -------------------------------------------------------
 
 
-def test_response_when_the_request_is_echoed_then_its_words_are_not_taken_for_events() -> None:
+@pytest.mark.parametrize(
+    "tool",
+    [
+        {"type": "response.completed", "usage": {"input_tokens": 0, "output_tokens": 0}},
+        {"type": "response.output_text.delta"},
+        {"type": "error"},
+    ],
+)
+def test_response_when_the_request_is_echoed_then_its_words_are_not_taken_for_events(
+    tool: dict[str, Any],
+) -> None:
     """A client can neither end its own prefill nor charge itself nothing by what it sends."""
-    echo = {
-        "type": "response.created",
-        "response": {
-            "metadata": {"type": "response.completed", "x": "response.output_text.delta"},
-            "tools": [
-                {"type": "response.completed", "usage": {"input_tokens": 0, "output_tokens": 0}},
-                {"type": "response.output_text.delta"},
-            ],
-            "usage": None,
-        },
-    }
+    echo = {"type": "response.created", "response": {"tools": [tool], "usage": None}}
     account = RESPONSES.account()
     account.feed(b"data: " + json.dumps(echo).encode() + b"\n\n")
-    assert (account.chunks, account.usage, account.outcome) == (0, None, Outcome.ERROR)
+    assert (account.chunks, account.usage, account.has_failed) == (0, None, False)
+    assert account.outcome is Outcome.ERROR
+
+
+def test_messages_when_the_second_event_tells_no_output_then_chunks_must_be_counted() -> None:
+    """What the first event says of output is not what came of it."""
+    account = MESSAGES.account()
+    for usage in ({"input_tokens": 17, "output_tokens": 1}, {"input_tokens": 18}):
+        place = {"message": {"usage": usage}} if "output_tokens" in usage else {"usage": usage}
+        account.feed(b"data: " + json.dumps({"type": "message", **place}).encode() + b"\n\n")
+    assert account.usage is None
+    assert account.prompt_usage == Usage(17, 1)
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tokenweir.http.openai_api import BadRequest, Demand, parse_body, shape
+from tokenweir.http.demand import BadRequest, Demand, parse_body, shape
 from tokenweir.http.paths import PATHS
 from tokenweir.http.paths.embeddings import EMBEDDINGS
 from tokenweir.http.paths.form import PathForm

@@ -7,7 +7,7 @@ import pytest
 from tokenweir.core.queues import QueueLimits
 from tokenweir.core.request import Priority
 from tokenweir.core.units import NS_PER_MS, NS_PER_S
-from tokenweir.http.openai_api import BadRequest
+from tokenweir.http.paths.form import BadRequest
 from tokenweir.http.wishes import CLASS_WORDS, Allowance, Grant, Wishes, grant, wishes_of
 
 S = NS_PER_S

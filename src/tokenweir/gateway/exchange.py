@@ -26,9 +26,7 @@ from tokenweir.gateway.relay import Relay, RelayConfig
 from tokenweir.gateway.verdicts import REASON_OF_FAULT, not_for_good, verdict_of, with_cause
 from tokenweir.http.asgi import HeaderList, Receive, Scope, Send, json_bytes, send_body
 from tokenweir.http.body import BodyTooLarge, ClientGone, read_body, skip_body
-from tokenweir.http.headers import for_upstream, request_id
-from tokenweir.http.identity import Identities
-from tokenweir.http.openai_api import (
+from tokenweir.http.demand import (
     BadRequest,
     Demand,
     ParsedBody,
@@ -36,6 +34,8 @@ from tokenweir.http.openai_api import (
     parse_body,
     shape,
 )
+from tokenweir.http.headers import for_upstream, request_id
+from tokenweir.http.identity import Identities
 from tokenweir.http.paths.form import PathForm
 from tokenweir.http.prompt_estimate import PromptSize, TokenRatios
 from tokenweir.http.refusals import error_object, refusal

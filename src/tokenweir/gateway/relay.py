@@ -15,8 +15,8 @@ from tokenweir.core.units import Nanos
 from tokenweir.driver.flight import Flight
 from tokenweir.gateway.interrupts import Cause, Interrupt
 from tokenweir.http.asgi import HeaderList, Send, header
+from tokenweir.http.demand import Demand
 from tokenweir.http.headers import for_client
-from tokenweir.http.openai_api import Demand
 from tokenweir.http.paths.usage import read_answer
 from tokenweir.http.prompt_estimate import TokenRatios
 from tokenweir.http.stream_account import StreamAccount

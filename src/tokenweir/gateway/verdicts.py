@@ -8,7 +8,7 @@ from tokenweir.core.decision import Reject
 from tokenweir.core.reasons import ReasonCode
 from tokenweir.core.units import NS_PER_S
 from tokenweir.driver.flight import Flight
-from tokenweir.http.openai_api import Demand
+from tokenweir.http.demand import Demand
 from tokenweir.ports.events import UpstreamFault, Verdict
 
 __all__ = ["REASON_OF_FAULT", "not_for_good", "verdict_of", "with_cause"]

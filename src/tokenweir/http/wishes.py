@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from tokenweir.core.request import Priority
 from tokenweir.core.units import NS_PER_MS, NS_PER_S, Nanos, div_ceil
 from tokenweir.http.asgi import HeaderList, header
-from tokenweir.http.openai_api import BadRequest
+from tokenweir.http.paths.form import BadRequest
 
 __all__ = [
     "CLAMPED_HEADER",

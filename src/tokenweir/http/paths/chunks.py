@@ -58,7 +58,7 @@ class ChunkAccount(StreamAccount):
             return False
         if b'"role"' in line and _NO_CONTENT.search(line) and not _OTHER_OUTPUT.search(line):
             return False
-        if b'"choices"' in line and not _NO_CHOICES.search(line):
+        if b'"choices"' in line and (b"[]" not in line or not _NO_CHOICES.search(line)):
             self.chunks += 1
         return False
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tokenweir.http.openai_api import BadRequest, Demand, Room, parse_body, shape
+from tokenweir.http.demand import BadRequest, Demand, Room, parse_body, shape
 from tokenweir.http.paths.chat import CHAT as CHAT_FORM
 from tokenweir.http.paths.completions import COMPLETIONS as TEXT_FORM
 from tokenweir.http.paths.form import PathForm
