@@ -57,7 +57,8 @@ class _Pool:
         mine = [held for where, held in self.held.values() if where == replica]
         if self.policy == "concurrency":
             return len(mine) < SMALL_IN_FLIGHT_MAX
-        return sum(mine) + tokens <= LIMIT_TOKENS
+        # The one token of an answer is held when it has been produced, of which nobody tells.
+        return sum(held - 1 for held in mine) + tokens <= LIMIT_TOKENS
 
     def anyone_takes(self, tokens: int) -> bool:
         """Tell by hand whether there is capacity."""
