@@ -45,17 +45,16 @@ def note_first_token(reservation: Reservation, account: Account, *, now_ns: Nano
 
 
 def note_pace(reservation: Reservation, limit: AimdLimit, *, now_ns: Nanos) -> None:
-    """Take in the pace that a stream has kept since its first token, once a second.
+    """Take in the pace that a stream has kept since its first token, when that is due.
 
     That is what its client was promised. The pace of the last second swings with every long prompt
     that is read beside it.
     """
+    reservation.pace_due_ns = now_ns + _PACE_SPAN_NS
     since_ns = reservation.paced_ns
     if since_ns is None:
         reservation.paced_ns, reservation.paced_tokens = now_ns, reservation.held_tokens
-        reservation.pace_due_ns = now_ns + _PACE_SPAN_NS
-    elif now_ns >= reservation.pace_due_ns:
-        reservation.pace_due_ns = now_ns + _PACE_SPAN_NS
+    else:
         tokens = reservation.held_tokens - reservation.paced_tokens
         limit.note_pace((now_ns - since_ns) / tokens, now_ns=now_ns)
 

@@ -196,7 +196,8 @@ class Ledger:
         if reservation is not None and reservation.state is State.RESERVED:
             reservation.move(Event.FIRST_TOKEN)
             note_first_token(reservation, self.accounts[reservation.replica], now_ns=now_ns)
-            self._end_prefill(reservation, now_ns=now_ns)
+            if reservation.is_prefilling:
+                self._end_prefill(reservation, now_ns=now_ns)
 
     def progress(
         self,
@@ -233,10 +234,11 @@ class Ledger:
                 reservation.held_tokens += grown
                 account.held_tokens += grown
                 # Of an answer that is not streamed, nobody tells the first token.
-                self._end_prefill(reservation, now_ns=now_ns)
+                if reservation.is_prefilling:
+                    self._end_prefill(reservation, now_ns=now_ns)
                 if batch is not None and batch.produce(reservation_id, grown):
                     outgrown.append(reservation_id)
-                if limit is not None:
+                if limit is not None and now_ns >= reservation.pace_due_ns:
                     note_pace(reservation, limit, now_ns=now_ns)
             if lease_ns is not None:
                 del self._leases[reservation_id]
@@ -457,11 +459,10 @@ class Ledger:
             raise InvariantError("an open reservation is in a state that holds nothing")
 
     def _end_prefill(self, reservation: Reservation, *, now_ns: Nanos) -> None:
-        if reservation.is_prefilling:
-            reservation.is_prefilling = False
-            account = self.accounts[reservation.replica]
-            account.reading.remove(reservation.reservation_id, now_ns=now_ns)
-            account.decoding += 1
+        reservation.is_prefilling = False
+        account = self.accounts[reservation.replica]
+        account.reading.remove(reservation.reservation_id, now_ns=now_ns)
+        account.decoding += 1
 
     def _close_early(self, reservation: Reservation, *, drains_ns: Nanos, now_ns: Nanos) -> None:
         """End a hold whose KV the engine may keep for a moment."""

@@ -112,7 +112,7 @@ class Reservation:
         # None before its first token.
         self.paced_ns: Nanos | None = None
         self.paced_tokens = 0
-        self.pace_due_ns: Nanos = 0
+        self.pace_due_ns: Nanos = start_ns
         self.lease_expires_ns = lease_expires_ns
         self.state = State.RESERVED
 
