@@ -34,7 +34,9 @@ def test_retry_after_when_longer_than_a_minute_then_only_the_body_tells() -> Non
     assert headers[b"x-should-retry"] == b"false"
     assert b"retry-after" not in headers
     assert b"retry-after-ms" not in headers
-    assert json.loads(answer.body)["error"]["tokenweir"]["wait"] == 90
+    told = json.loads(answer.body)["error"]["tokenweir"]
+    assert told["wait"] == 90
+    assert told["action"].startswith("do not retry by itself")
 
 
 @pytest.mark.parametrize("reason", REFUSING, ids=lambda reason: reason.value)

@@ -39,6 +39,8 @@ class Refusal:
 
 
 _BARE: Mapping[str, str] = {}
+# In the place of a row's own advice, where no time to come back could be stated.
+_NO_TIME_STATED = "do not retry by itself: send it elsewhere, or some minutes later"
 
 
 def error_object(
@@ -58,6 +60,7 @@ def error_object(
     """
     row = reject.row
     wait_ns, advised_ns = reject.wait_ns, reject.advised_ns
+    is_timeless = row.is_retryable and row.is_advised and advised_ns is None
     return {
         **beside,
         "error": {
@@ -75,7 +78,7 @@ def error_object(
                 # A stream that has begun has no header left to say it in.
                 "retry_after": None if advised_ns is None else round(s_from_ns(advised_ns), 3),
                 "wait": None if wait_ns is None else round(s_from_ns(wait_ns), 3),
-                "action": row.action,
+                "action": _NO_TIME_STATED if is_timeless else row.action,
             },
         },
     }
