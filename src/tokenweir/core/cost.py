@@ -12,19 +12,19 @@ Source: the article's two reservation policies; its amortised cap is 320.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from tokenweir.core.errors import ConfigError
 from tokenweir.core.lengths import Forecast, LengthPredictor
 from tokenweir.core.request import Outcome, Request, Usage
 from tokenweir.core.units import Nanos
-from tokenweir.core.values import value
 
 __all__ = ["COSTS", "CostModel", "Estimate", "Predicted", "amortised", "cost_model", "declared"]
 
 AMORTISED_OUTPUT_TOKENS_CAP = 320
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class Estimate:
     """Predicted use of one request, in tokens.
 

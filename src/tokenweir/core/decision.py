@@ -14,7 +14,6 @@ from tokenweir.core.reasons import REASONS, ReasonCode, ReasonRow
 from tokenweir.core.request import ReturnTicket
 from tokenweir.core.retry import RETRY_AFTER_NS_MAX
 from tokenweir.core.units import Nanos, ReplicaId, ReservationId, TicketId
-from tokenweir.core.values import value
 
 __all__ = [
     "Admit",
@@ -32,7 +31,7 @@ __all__ = [
 ]
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class Reject:
     """The request is refused; nothing of it is kept but an audit row.
 
@@ -68,7 +67,7 @@ class Reject:
         return advised_ns if 0 < advised_ns <= RETRY_AFTER_NS_MAX else None
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class Admit:
     """The request may enter the replica now and holds a reservation there.
 
@@ -87,7 +86,7 @@ class Admit:
     overridden: Reject | Enqueue | None = None
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class Enqueue:
     """The request waits in the pool's queue; a later effect dispatches or expires it.
 
@@ -122,7 +121,7 @@ class Degrade:
 Decision: TypeAlias = Admit | Enqueue | Degrade | Reject
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class Dispatch:
     """A queued request enters its replica now."""
 

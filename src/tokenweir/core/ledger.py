@@ -29,7 +29,6 @@ from tokenweir.core.request import Outcome, Usage
 from tokenweir.core.reservation import HOLDING, Event, Reservation, State
 from tokenweir.core.signals import Signals
 from tokenweir.core.units import NS_PER_MS, NS_PER_S, Nanos, ReplicaId, ReservationId
-from tokenweir.core.values import value
 
 __all__ = ["Ledger", "LedgerConfig", "Settlement"]
 
@@ -67,7 +66,7 @@ class LedgerConfig:
             raise ConfigError(f"closed_max {self.closed_max} is not allowed, allowed: 1 or more")
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class Settlement:
     """How a reservation ended.
 

@@ -10,7 +10,6 @@ from enum import Enum, IntEnum
 
 from tokenweir.core.lengths.config import LengthMode
 from tokenweir.core.units import Nanos
-from tokenweir.core.values import value
 
 __all__ = ["PRIORITIES", "Outcome", "Priority", "Request", "ReturnTicket", "Usage"]
 
@@ -37,7 +36,7 @@ class ReturnTicket:
     closes_ns: Nanos
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class Request:
     """One attempt to have one unit of work done.
 
@@ -80,7 +79,7 @@ class Request:
     wait_ns_max: Nanos | None = None
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class Usage:
     """What a finished request really used, as the engine counted it.
 

@@ -19,6 +19,7 @@ Trade-off: what is refused might have been served, were a prediction wrong; it i
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from tokenweir.core.account import Account
 from tokenweir.core.capacity import Shortage
@@ -27,7 +28,6 @@ from tokenweir.core.queues import Ahead, PoolQueue, QueueEntry, QueueLimits
 from tokenweir.core.reasons import ReasonCode
 from tokenweir.core.retry import expected_wait_ns
 from tokenweir.core.units import Nanos
-from tokenweir.core.values import value
 
 __all__ = ["PoolLook", "Prospect", "WaitTest"]
 
@@ -43,7 +43,7 @@ _SEATS_FRACTION_FULL = 0.3
 _MARGIN_FRACTION_MAX = 0.5
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class PoolLook:
     """What a wait is predicted from, beside the queue.
 
@@ -66,7 +66,7 @@ class PoolLook:
         )
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class Prospect:
     """What a request can expect of waiting.
 

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
 from tokenweir.core.account import Account
 from tokenweir.core.cost import Estimate
 from tokenweir.core.errors import ConfigError
 from tokenweir.core.reasons import ReasonCode
-from tokenweir.core.values import value
 
 __all__ = ["CapacityTest", "Shortage", "check_fraction"]
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class Shortage:
     """Why a request does not fit now.
 

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_right
+from dataclasses import dataclass
 from typing import TypeAlias
 
 from tokenweir.core.lengths.window import LengthWindow
-from tokenweir.core.values import value
 
 __all__ = [
     "BEYOND_TOKENS",
@@ -34,7 +34,7 @@ _UNRESOLVED_FRACTION_MAX = 0.1
 Blend: TypeAlias = list[tuple[float, LengthWindow]]
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class Forecast:
     """What the conformal mode promised for one request when it came, to be judged at its end.
 

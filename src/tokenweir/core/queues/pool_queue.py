@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TypeAlias
 
 from tokenweir.core.cost import Estimate
@@ -30,7 +31,6 @@ from tokenweir.core.queues.orderings import Ordering
 from tokenweir.core.request import PRIORITIES, Priority
 from tokenweir.core.tenants import TenantConfig
 from tokenweir.core.units import Nanos, TicketId
-from tokenweir.core.values import value
 
 __all__ = ["Head", "PoolQueue"]
 
@@ -40,7 +40,7 @@ _CREDIT_TOKENS_MAX = 1_000_000
 _Alarm: TypeAlias = tuple[Nanos, int, TicketId]
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class Head:
     """Who is next, and with which class's ceiling it may enter."""
 
