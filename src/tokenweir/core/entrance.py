@@ -140,6 +140,7 @@ class Entrance:
         queue = self._queue
         queue.paused = self.pausing.paused if mode is Mode.ENFORCE else _NOBODY
         placed: Account | Shortage | None
+        self._head_shortage = None
         while (head := queue.head()) is not None:
             entry = head.entry
             if mode is not Mode.ENFORCE:
