@@ -273,7 +273,7 @@ class Admitter:
         self._queue.push(
             entry_again(
                 opened,
-                wait_ns_max=self.config.queue.wait_ns_max_of(request.priority),
+                limits=self.config.queue,
                 size_tokens=self._mean_tokens(request, estimate) if self._is_sized else 0.0,
                 now_ns=now_ns,
             )

@@ -24,7 +24,7 @@ from tokenweir.core.decision import Interrupt
 from tokenweir.core.entrance import Entrance
 from tokenweir.core.ledger import Ledger
 from tokenweir.core.open_requests import OpenRequest, OpenRequests
-from tokenweir.core.queues import Ahead, Head, QueueEntry
+from tokenweir.core.queues import Ahead, Head, QueueEntry, QueueLimits
 from tokenweir.core.reasons import ReasonCode
 from tokenweir.core.request import Priority, Request
 from tokenweir.core.reservation import Reservation, State
@@ -178,10 +178,7 @@ class Interrupting:
             return False
         if opened.is_spared or request.deadline_ns is not None:
             return False
-        longest_ns = self._limits.wait_ns_max_of(priority)
-        if request.wait_ns_max is not None:
-            longest_ns = min(longest_ns, request.wait_ns_max)
-        if 2 * opened.waited_ns >= longest_ns:
+        if 2 * opened.waited_ns >= self._limits.longest_wait_ns(request):
             return False
         return (
             self._classes[priority].interruptible is Interruptible.ALWAYS
@@ -201,26 +198,24 @@ class Interrupting:
 
 
 def entry_again(
-    opened: OpenRequest, *, wait_ns_max: Nanos, size_tokens: float, now_ns: Nanos
+    opened: OpenRequest, *, limits: QueueLimits, size_tokens: float, now_ns: Nanos
 ) -> QueueEntry:
     """Return the place of a request that is put back: the time in the engine is no wait.
 
     Args:
         opened: What was running; it named no deadline.
-        wait_ns_max: Longest wait of its class.
+        limits: Of the queue.
         size_tokens: See ``QueueEntry``.
         now_ns: Monotonic time.
     """
     request = opened.request
     enqueued_ns = now_ns - opened.waited_ns
-    if request.wait_ns_max is not None:
-        wait_ns_max = min(wait_ns_max, request.wait_ns_max)
     return QueueEntry(
         TicketId(request.request_id),
         request,
         opened.estimate,
         enqueued_ns=enqueued_ns,
-        expires_ns=enqueued_ns + wait_ns_max,
+        expires_ns=enqueued_ns + limits.longest_wait_ns(request),
         due_ns=opened.due_ns,
         size_tokens=size_tokens,
         arrived_ns=opened.arrived_ns,

@@ -123,13 +123,47 @@ class WaitTest:
             slo_fraction: Part of the bound on a first token that may be used.
             wait_fraction: Part of that which may be waited (see ``standing_queue``).
         """
+        request, now_ns = entry.request, entry.enqueued_ns
+        own_ns, bound_ns = self._set_times(
+            entry, look=look, slo_fraction=slo_fraction, wait_fraction=wait_fraction
+        )
+        ahead = queue.ahead_of(entry)
+        wait_ns = least_ns = look.wait_ns(ahead)
+        # An assumed rate is good enough for advice, but not to turn away what might be served.
+        if look.rate_tokens_per_s is None:
+            least_ns = 0
+        is_in_time = True
+        if own_ns is not None:
+            all_ns = reading_share_ns(entry.estimate, ahead, accounts=look.healthy, now_ns=now_ns)
+            if look.shortage.reason is ReasonCode.OVERLOAD_PREFILL:
+                wait_ns = least_ns = 0
+            least_ns = max(least_ns, all_ns - own_ns)
+            wait_ns = max(wait_ns, least_ns)
+            is_in_time = self._prefers_small or self._harms_nobody(
+                entry, queue, look=look, own_ns=own_ns, before_ns=now_ns + all_ns
+            )
+        return Prospect(
+            ahead,
+            wait_ns,
+            is_in_time=is_in_time and bound_ns is not None and least_ns <= bound_ns,
+            is_before_deadline=request.deadline_ns is None
+            or now_ns + least_ns < request.deadline_ns,
+        )
+
+    def _set_times(
+        self, entry: QueueEntry, *, look: PoolLook, slo_fraction: float, wait_fraction: float
+    ) -> tuple[Nanos | None, Nanos | None]:
+        """Set when an entry is due and when it is dropped.
+
+        Returns:
+            How long its prompt takes to read, None where nobody knows or asks; and the longest wait
+            for which it may begin to wait, None where it may not at all.
+        """
         limits, request, now_ns = self._limits, entry.request, entry.enqueued_ns
         bound_ns = limits.wait_ns_bound(request.priority)
         # A shorter wait of its own is a bound, and no claim to be served before others.
         entry.due_ns = now_ns + bound_ns
-        longest_ns = limits.wait_ns_max_of(request.priority)
-        if request.wait_ns_max is not None:
-            longest_ns = min(longest_ns, request.wait_ns_max)
+        longest_ns = limits.longest_wait_ns(request)
         bound_ns = wait_ns_max = min(bound_ns, longest_ns)
         own_ns = None
         if self._is_guarded and limits.classes[request.priority].is_interactive:
@@ -150,28 +184,7 @@ class WaitTest:
         if request.deadline_ns is not None:
             entry.expires_ns = min(entry.expires_ns, request.deadline_ns)
             entry.due_ns = min(entry.due_ns, request.deadline_ns)
-        ahead = queue.ahead_of(entry)
-        wait_ns = least_ns = look.wait_ns(ahead)
-        # An assumed rate is good enough for advice, but not to turn away what might be served.
-        if look.rate_tokens_per_s is None:
-            least_ns = 0
-        is_in_time = True
-        if own_ns is not None:
-            all_ns = reading_share_ns(entry.estimate, ahead, accounts=look.healthy, now_ns=now_ns)
-            if look.shortage.reason is ReasonCode.OVERLOAD_PREFILL:
-                wait_ns = least_ns = 0
-            least_ns = max(least_ns, all_ns - own_ns)
-            wait_ns = max(wait_ns, least_ns)
-            is_in_time = self._prefers_small or self._harms_nobody(
-                entry, queue, look=look, own_ns=own_ns, before_ns=now_ns + all_ns
-            )
-        return Prospect(
-            ahead,
-            wait_ns,
-            is_in_time=is_in_time and least_ns <= bound_ns and wait_ns_max > 0,
-            is_before_deadline=request.deadline_ns is None
-            or now_ns + least_ns < request.deadline_ns,
-        )
+        return own_ns, bound_ns if wait_ns_max > 0 else None
 
     def _neutral_fraction(self, shortage: Shortage) -> float:
         """Return how far bounds are the same for all sizes, 0 to 1, and take the shortage in."""

@@ -7,7 +7,14 @@ from typing import Any
 
 from rich.table import Table
 
-__all__ = ["buckets_table", "parts_table", "runs_table", "tenants_table"]
+__all__ = [
+    "buckets_table",
+    "figure_cell",
+    "parts_table",
+    "runs_table",
+    "targets_table",
+    "tenants_table",
+]
 
 # A terminal has so many lines, and who sends most comes first.
 _TENANTS_SHOWN = 10
@@ -53,6 +60,21 @@ _PARTS = {
         },
     ),
 }
+
+
+def figure_cell(value: float | None, spec: str) -> str:
+    """Return a figure as text, nothing where there is none."""
+    return "" if value is None else format(value, spec)
+
+
+def targets_table(rows: Sequence[Sequence[str]], *, headings: Sequence[str]) -> Table:
+    """Return one line per target, as wide as its words."""
+    table = Table(title="Targets", title_justify="left")
+    for heading in headings:
+        table.add_column(heading, no_wrap=True)
+    for row in rows:
+        table.add_row(*row)
+    return table
 
 
 def runs_table(rows: Sequence[dict[str, Any]], *, title: str) -> Table:

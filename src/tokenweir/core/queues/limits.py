@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from tokenweir.core.classes import CLASSES, ClassLimits
 from tokenweir.core.errors import ConfigError
-from tokenweir.core.request import Priority
+from tokenweir.core.request import Priority, Request
 from tokenweir.core.units import NS_PER_S, Nanos
 
 __all__ = ["QueueLimits"]
@@ -84,6 +84,12 @@ class QueueLimits:
         """Return the longest wait of a class."""
         of_class = self.classes[priority].wait_ns_max
         return self.wait_ns_max if of_class is None else of_class
+
+    def longest_wait_ns(self, request: Request) -> Nanos:
+        """Return the longest wait of a request: its class's, or a shorter one of its own."""
+        longest_ns = self.wait_ns_max_of(request.priority)
+        own_ns = request.wait_ns_max
+        return longest_ns if own_ns is None else min(longest_ns, own_ns)
 
     def wait_ns_bound(self, priority: Priority = Priority.P1) -> Nanos:
         """Return the longest wait of a class that can still meet the SLO."""

@@ -9,6 +9,8 @@ from typing import Any
 
 from rich.table import Table
 
+from tokenweir.study.tables import figure_cell, targets_table
+
 __all__ = ["TARGETS", "Target", "arena_table", "verdicts", "verdicts_table"]
 
 _COLUMNS: tuple[tuple[str, str, str], ...] = (
@@ -111,20 +113,21 @@ def arena_table(document: dict[str, Any]) -> Table:
         table.add_column(heading, justify="right")
     for row in document["rows"]:
         name = f"{row['fairness']}{', measured' if row['is_measured'] else ''}"
-        table.add_row(name, *(_cell(row[key], spec) for _, key, spec in _COLUMNS))
+        table.add_row(name, *(figure_cell(row[key], spec) for _, key, spec in _COLUMNS))
     return table
 
 
 def verdicts_table(found: Sequence[dict[str, Any]]) -> Table:
     """Return one line per target and row."""
-    table = Table(title="Targets", title_justify="left")
-    for heading in ("target", "fairness", "figure", "holds"):
-        table.add_column(heading, no_wrap=True)
-    for row in found:
-        holds = "yes" if row["holds"] else "no"
-        table.add_row(row["target"], row["fairness"], f"{row['figure']:.3f}", holds)
-    return table
-
-
-def _cell(value: float | None, spec: str) -> str:
-    return "" if value is None else format(value, spec)
+    return targets_table(
+        [
+            (
+                row["target"],
+                row["fairness"],
+                f"{row['figure']:.3f}",
+                "yes" if row["holds"] else "no",
+            )
+            for row in found
+        ],
+        headings=("target", "fairness", "figure", "holds"),
+    )

@@ -7,6 +7,8 @@ from typing import Any
 
 from rich.table import Table
 
+from tokenweir.study.tables import figure_cell, targets_table
+
 __all__ = [
     "pair_table",
     "pair_verdicts",
@@ -75,10 +77,10 @@ def quiet_table(rows: Sequence[Row], *, title: str) -> Table:
         mean, flood = row["mean"], row["mean"]["flooder"] or {}
         table.add_row(
             row["case"],
-            *(_cell(mean["quiet"][key], ".3f") for key in ("ttft_p50_s", "ttft_p99_s")),
-            *(_cell(mean["quiet"][key], ".4f") for key in ("goodput", "refused_fraction")),
-            *(_cell(flood.get(key), ".4f") for key in ("goodput", "goodput_tokens")),
-            _cell(mean["preemptions"], ".1f"),
+            *(figure_cell(mean["quiet"][key], ".3f") for key in ("ttft_p50_s", "ttft_p99_s")),
+            *(figure_cell(mean["quiet"][key], ".4f") for key in ("goodput", "refused_fraction")),
+            *(figure_cell(flood.get(key), ".4f") for key in ("goodput", "goodput_tokens")),
+            figure_cell(mean["preemptions"], ".1f"),
         )
     return table
 
@@ -151,17 +153,11 @@ def tenants_table(row: Row, *, rows_max: int = 8) -> Table:
 
 def verdicts_table(found: Sequence[Row]) -> Table:
     """Return one line per target."""
-    table = Table(title="Targets", title_justify="left")
-    for heading in ("target", "figure", "holds"):
-        table.add_column(heading, no_wrap=True)
+    lines = []
     for row in found:
         name = f"{row['cell']}: {row['target']}" if "cell" in row else row["target"]
         holds = "yes" if row["holds"] else "no"
         if "runs" in row:
             holds += f", in {row['holds_in']} of {row['runs']} runs"
-        table.add_row(name, f"{row['figure']:.4f}", holds)
-    return table
-
-
-def _cell(value: float | None, spec: str) -> str:
-    return "" if value is None else format(value, spec)
+        lines.append((name, f"{row['figure']:.4f}", holds))
+    return targets_table(lines, headings=("target", "figure", "holds"))

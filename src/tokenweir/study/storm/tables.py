@@ -7,6 +7,8 @@ from typing import Any
 
 from rich.table import Table
 
+from tokenweir.study.tables import targets_table
+
 __all__ = ["TARGETS", "storm_table", "verdicts", "verdicts_table"]
 
 _COLUMNS: tuple[tuple[str, str, str], ...] = (
@@ -73,9 +75,7 @@ def storm_table(rows: Sequence[dict[str, Any]], *, title: str) -> Table:
 
 def verdicts_table(found: Sequence[dict[str, Any]]) -> Table:
     """Return one line per target."""
-    table = Table(title="Targets", title_justify="left")
-    for heading in ("target", "case", "holds in runs"):
-        table.add_column(heading, no_wrap=True)
-    for row in found:
-        table.add_row(row["target"], row["case"], f"{row['holds']} of {row['runs']}")
-    return table
+    return targets_table(
+        [(row["target"], row["case"], f"{row['holds']} of {row['runs']}") for row in found],
+        headings=("target", "case", "holds in runs"),
+    )
