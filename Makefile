@@ -43,7 +43,7 @@ cases: setup  ## the conformance cases with test and outcome
 lock:  ## compile requirements.lock anew (needs uv; UV=/path/to/uv)
 	UV_PYTHON_DOWNLOADS=never UV_CUSTOM_COMPILE_COMMAND="make lock" $(UV) pip compile pyproject.toml \
 		--all-extras --group dev --universal --python-version 3.11 --generate-hashes \
-		--no-emit-index-url --quiet --upgrade -o requirements.lock
+		--no-strip-extras --no-emit-index-url --quiet --upgrade -o requirements.lock
 	@! grep -n '://' requirements.lock
 
 clean:  ## remove the environment and what tools leave behind
