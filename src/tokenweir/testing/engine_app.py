@@ -1,8 +1,8 @@
 """How does the emulated engine answer over HTTP? A bare ASGI application on one ``Engine``.
 
-Paths: ``/v1/chat/completions``, ``/v1/completions``, ``/v1/models``, ``/health``, ``/version``,
-``/metrics``. A client that closes its connection takes its request out of the engine at once,
-whether the answer was streamed or not.
+Paths: those of ``FORMS``, ``/v1/models``, ``/health``, ``/version``, ``/metrics``. A client that
+closes its connection takes its request out of the engine at once, whether the answer was streamed
+or not.
 """
 
 from __future__ import annotations
@@ -16,17 +16,10 @@ from typing import Any
 
 from tokenweir.core.units import Nanos, s_from_ns
 from tokenweir.engine.batch import Engine, StepResult
+from tokenweir.testing.engine_forms import FORMS, EngineForm
 from tokenweir.testing.engine_metrics import EngineMetrics
 from tokenweir.testing.engine_stream import AnswerStream
-from tokenweir.testing.engine_wire import (
-    CHAT_PATH,
-    COMPLETIONS_PATH,
-    SERVED_MODEL,
-    AnswerWriter,
-    EngineCall,
-    WireError,
-    parse_call,
-)
+from tokenweir.testing.engine_wire import SERVED_MODEL, EngineCall, WireError
 
 __all__ = ["BODY_BYTES_MAX", "EngineApp"]
 
@@ -67,15 +60,17 @@ class EngineApp:
         if scope["type"] != "http":
             return
         path, method = scope["path"], scope["method"]
+        form = FORMS.get(path)
         try:
-            if path in (CHAT_PATH, COMPLETIONS_PATH):
+            if form is not None:
                 if method != "POST":
                     raise WireError("Method Not Allowed", status=405, kind="Method Not Allowed")
-                await self._generate(path, receive=receive, send=send)
+                await self._generate(form, receive=receive, send=send)
                 return
             body, content_type = self._page(path)
         except WireError as error:
-            await _answer(send, error.body(), status=error.status)
+            said = error.body() if form is None else form.error(error)
+            await _answer(send, said, status=error.status)
             return
         await _answer(send, body, content_type=content_type)
 
@@ -126,13 +121,13 @@ class EngineApp:
             return json.dumps({"object": "list", "data": [model]}).encode("ascii"), _JSON
         raise WireError("Not Found", status=404, kind="NotFoundError")
 
-    async def _generate(self, path: str, *, receive: Receive, send: Send) -> None:
+    async def _generate(self, form: EngineForm, *, receive: Receive, send: Send) -> None:
         body = await _whole_body(receive)
         if body is None:
             return
-        call = parse_call(path, body, context_tokens=self.engine.profile.kv_tokens)
+        call = form.parse(form.path, body, context_tokens=self.engine.profile.kv_tokens)
         self._check_room()
-        stream = self._submit(call)
+        stream = self._submit(form, call)
         answer_id = stream.sequence.sequence_id
         watcher = asyncio.create_task(self._watch(answer_id, receive=receive))
         try:
@@ -157,15 +152,15 @@ class EngineApp:
                 kind="Service Unavailable",
             )
 
-    def _submit(self, call: EngineCall) -> AnswerStream:
-        answer_id = f"{'chatcmpl' if call.is_chat else 'cmpl'}-{next(self._numbers):016x}"
+    def _submit(self, form: EngineForm, call: EngineCall) -> AnswerStream:
+        answer_id = f"{form.id_prefix}{next(self._numbers):016x}"
         sequence = self.engine.submit(
             answer_id, prompt_tokens=call.prompt_tokens, output_tokens=call.output_tokens
         )
         stream = AnswerStream(
             sequence,
             call,
-            writer=AnswerWriter(call, answer_id),
+            writer=form.writer(call, answer_id),
             now_ns=time.monotonic_ns(),
         )
         self._streams[answer_id] = stream

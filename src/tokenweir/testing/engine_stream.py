@@ -10,7 +10,8 @@ import asyncio
 
 from tokenweir.core.units import Nanos
 from tokenweir.engine.sequence import Sequence
-from tokenweir.testing.engine_wire import AnswerWriter, EngineCall
+from tokenweir.testing.engine_forms import Writer
+from tokenweir.testing.engine_wire import EngineCall
 
 __all__ = ["AnswerStream"]
 
@@ -32,7 +33,7 @@ class AnswerStream:
     )
 
     def __init__(
-        self, sequence: Sequence, call: EngineCall, *, writer: AnswerWriter, now_ns: Nanos
+        self, sequence: Sequence, call: EngineCall, *, writer: Writer, now_ns: Nanos
     ) -> None:
         self.sequence = sequence
         self.arrival_ns = now_ns

@@ -1,7 +1,8 @@
-"""What does the emulated engine understand, and in which words does it answer?
+"""What does the emulated engine understand of chats and plain prompts, and how does it answer them?
 
 Bodies, chunks and errors have the form that vLLM 0.32 gave when it was recorded
 (tests/fixtures/wire). Any model name is served: the answer carries the name that was asked for.
+What requests of every path have in common is read here too.
 """
 
 from __future__ import annotations
@@ -26,7 +27,12 @@ __all__ = [
     "AnswerWriter",
     "EngineCall",
     "WireError",
+    "call_from",
+    "chat_messages",
+    "compact",
+    "json_object",
     "parse_call",
+    "plain_prompt",
 ]
 
 CHAT_PATH = "/v1/chat/completions"
@@ -55,7 +61,7 @@ class WireError(Exception):
             "param": self.param or None,
             "code": self.status,
         }
-        return _compact({"error": error})
+        return compact({"error": error})
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,22 +69,31 @@ class EngineCall:
     """One request, understood.
 
     Attributes:
-        is_chat: Chat path, else the plain one.
+        path: Where it was sent to.
         model: The name asked for, returned in the answer.
         prompt_tokens: By the rule of engine_text, at least 1.
         output_tokens: How long the answer is, at least 1, at most the declared maximum.
         finish_reason: ``length`` where the answer reaches the maximum, else ``stop``.
         is_stream: Answer as server-sent events.
         has_usage: Streams only: end with a usage chunk.
+        inputs: Embeddings only: the texts.
+        is_base64: Embeddings only: a vector is packed floats in base64.
     """
 
-    is_chat: bool
+    path: str
     model: str
     prompt_tokens: int
     output_tokens: int
     finish_reason: str
     is_stream: bool
     has_usage: bool
+    inputs: tuple[str, ...] = ()
+    is_base64: bool = False
+
+    @property
+    def is_chat(self) -> bool:
+        """Whether it came by the chat path."""
+        return self.path == CHAT_PATH
 
 
 def parse_call(path: str, body: bytes, *, context_tokens: int) -> EngineCall:
@@ -92,22 +107,47 @@ def parse_call(path: str, body: bytes, *, context_tokens: int) -> EngineCall:
     Raises:
         WireError: The body is malformed, or the request could never run.
     """
-    fields = _json_object(body)
-    is_chat = path == CHAT_PATH
-    prompt, prompt_tokens = _chat_prompt(fields) if is_chat else _plain_prompt(fields)
-    output_max = _output_tokens_max(fields, prompt_tokens, context_tokens=context_tokens)
+    fields = json_object(body)
+    prompt = chat_messages(fields) if path == CHAT_PATH else plain_prompt(fields)
+    if fields.get("n") not in (None, 1):
+        raise WireError("the emulated engine gives one answer: n must be 1", param="n")
+    return call_from(fields, prompt, path=path, context_tokens=context_tokens)
+
+
+def call_from(
+    fields: dict[str, Any],
+    prompt: tuple[str, int],
+    *,
+    path: str,
+    context_tokens: int,
+    maxima: tuple[str, ...] = ("max_tokens", "max_completion_tokens"),
+) -> EngineCall:
+    """Understand what is asked of the answer.
+
+    Args:
+        fields: Of the request.
+        prompt: Its text, and its tokens, at least 1.
+        path: Where it was sent to.
+        context_tokens: Prompt and output together can be no longer.
+        maxima: The members that may declare a maximum; a later one goes before an earlier.
+
+    Raises:
+        WireError: The request could never run.
+    """
+    text, prompt_tokens = prompt
+    output_max = _output_tokens_max(
+        fields, prompt_tokens, context_tokens=context_tokens, maxima=maxima
+    )
     stated = _positive_int(fields, "emulated_output_tokens")
     if stated is not None:
         output_tokens = min(stated, output_max)
     elif fields.get("ignore_eos") is True:
         output_tokens = output_max
     else:
-        output_tokens = min(drawn_output_tokens(prompt), output_max)
-    if fields.get("n") not in (None, 1):
-        raise WireError("the emulated engine gives one answer: n must be 1", param="n")
+        output_tokens = min(drawn_output_tokens(text), output_max)
     stream_options = fields.get("stream_options")
     return EngineCall(
-        is_chat=is_chat,
+        path=path,
         model=str(fields.get("model") or SERVED_MODEL),
         prompt_tokens=prompt_tokens,
         output_tokens=output_tokens,
@@ -170,7 +210,7 @@ class AnswerWriter:
             "stop_reason": None,
         }
         kind = "chat.completion" if call.is_chat else "text_completion"
-        return _compact({**self._head(kind), "choices": [choice], "usage": self._usage()})
+        return compact({**self._head(kind), "choices": [choice], "usage": self._usage()})
 
     def _usage(self) -> dict[str, int]:
         call = self._call
@@ -195,14 +235,20 @@ class AnswerWriter:
         chunk: dict[str, Any] = {**self._head(kind), "choices": choices}
         if usage is not None:
             chunk["usage"] = usage
-        return b"data: " + _compact(chunk) + b"\n\n"
+        return b"data: " + compact(chunk) + b"\n\n"
 
 
-def _compact(value: dict[str, Any]) -> bytes:
+def compact(value: dict[str, Any]) -> bytes:
+    """Return JSON without blanks."""
     return json.dumps(value, separators=(",", ":")).encode("ascii")
 
 
-def _json_object(body: bytes) -> dict[str, Any]:
+def json_object(body: bytes) -> dict[str, Any]:
+    """Return a body's members.
+
+    Raises:
+        WireError: It is no JSON object.
+    """
     try:
         fields = json.loads(body)
     except (ValueError, RecursionError):
@@ -225,7 +271,12 @@ def _positive_int(fields: dict[str, Any], key: str) -> int | None:
     return value
 
 
-def _chat_prompt(fields: dict[str, Any]) -> tuple[str, int]:
+def chat_messages(fields: dict[str, Any]) -> tuple[str, int]:
+    """Return the text of ``messages`` and its tokens.
+
+    Raises:
+        WireError: There is none.
+    """
     messages = fields.get("messages")
     if not isinstance(messages, list) or not messages:
         raise WireError("messages must be a list of at least one message", param="messages")
@@ -247,18 +298,25 @@ def _message_text(message: object) -> str:
     raise WireError("a message's content must be text or a list of parts", param="messages")
 
 
-def _plain_prompt(fields: dict[str, Any]) -> tuple[str, int]:
-    prompt = fields.get("prompt")
+def plain_prompt(fields: dict[str, Any], *, name: str = "prompt") -> tuple[str, int]:
+    """Return the text of a member that holds one text or one list of token ids, and its tokens.
+
+    Raises:
+        WireError: It holds neither.
+    """
+    prompt = fields.get(name)
     if isinstance(prompt, list) and len(prompt) == 1 and isinstance(prompt[0], (str, list)):
         prompt = prompt[0]
     if isinstance(prompt, str):
         return prompt, max(text_tokens(prompt), 1)
     if isinstance(prompt, list) and prompt and all(type(item) is int for item in prompt):
         return repr(prompt), len(prompt)
-    raise WireError("prompt must be one text or one list of token ids", param="prompt")
+    raise WireError(f"{name} must be one text or one list of token ids", param=name)
 
 
-def _output_tokens_max(fields: dict[str, Any], prompt_tokens: int, *, context_tokens: int) -> int:
+def _output_tokens_max(
+    fields: dict[str, Any], prompt_tokens: int, *, context_tokens: int, maxima: tuple[str, ...]
+) -> int:
     if prompt_tokens >= context_tokens:
         raise WireError(
             f"This model's maximum context length is {context_tokens} tokens. However, your "
@@ -267,12 +325,11 @@ def _output_tokens_max(fields: dict[str, Any], prompt_tokens: int, *, context_to
             f"(parameter=input_tokens, value={prompt_tokens})",
             param="input_tokens",
         )
-    declared = _positive_int(fields, "max_tokens")
-    newer = _positive_int(fields, "max_completion_tokens")
-    key = "max_tokens" if newer is None else "max_completion_tokens"
-    output_max = declared if newer is None else newer
-    if output_max is None:
+    declared = {key: _positive_int(fields, key) for key in maxima}
+    stated = {key: tokens for key, tokens in declared.items() if tokens is not None}
+    if not stated:
         return context_tokens - prompt_tokens
+    key, output_max = stated.popitem()
     if output_max > context_tokens:
         raise WireError(
             f"{key}={output_max} cannot be greater than max_model_len={context_tokens}. Please "
